@@ -12,6 +12,7 @@ in place and second names are all called, as far as PyTorch has them.
 from __future__ import annotations
 
 import collections
+import inspect
 import math
 import re
 import sys
@@ -216,11 +217,11 @@ def variants(op: Any, most: int) -> Iterator[tuple[str, Any, Any, int]]:
         if not name or getattr(torch.Tensor, name, None) is not variant:
             continue  # none, or a function of the table itself
         mine = getattr(pf.Tensor, name, None)
-        if mine is None or mine is not main:
+        if mine is None or inspect.unwrap(mine) is not inspect.unwrap(main):
             yield f"Tensor.{name}", change(variant), mine and change(mine), FEW
     for alias in op.aliases:
         mine = ours(alias.name)
-        if mine is None or mine is not main:
+        if mine is None or inspect.unwrap(mine) is not inspect.unwrap(main):
             yield alias.name, alias.op, mine, FEW
 
 

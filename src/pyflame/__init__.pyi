@@ -3490,8 +3490,9 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """softmax(query key^T * scale + mask) value, over (..., heads, T, D); scale is 1/sqrt(D) unless given.
 
-    A boolean mask says who is seen, any other is added. Causal: query i sees keys 0..i. Fewer heads in key and value
-    than in query are shared by groups of query heads. A query that sees nothing gets 0.
+    A boolean mask says who is seen, any other is added. Causal: query i sees keys 0..i. With enable_gqa fewer heads
+    in key and value than in query are shared by groups of query heads; one is in any case. A query that sees nothing
+    gets 0.
 
     Beyond PyTorch: window=(left, right): query i sees keys i - left to i + right, where -1 is no limit; one number is
     both, so a causal model sees so many keys back, besides its own. Its cost is that of the window. softcap=c:
@@ -3500,7 +3501,7 @@ def scaled_dot_product_attention(
     entry count. Both may be tensors of one number for each batch entry, so that one plan serves a growing cache.
 
     >>> q, k = pf.randn(1, 8, 16, 64), pf.randn(1, 2, 16, 64)
-    >>> pf.scaled_dot_product_attention(q, k, k, is_causal=True).shape
+    >>> pf.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True).shape
     (1, 8, 16, 64)
     """
 

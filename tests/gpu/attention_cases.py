@@ -44,7 +44,7 @@ def attention(
         given = None if mask is None else pf.tensor(mask)
         query, key, value = tracked
         more = {name: pf.tensor(x) if isinstance(x, np.ndarray) else x for name, x in options.items()}
-        out = pf.scaled_dot_product_attention(query, key, value, given, is_causal=causal, **more)
+        out = pf.scaled_dot_product_attention(query, key, value, given, is_causal=causal, enable_gqa=True, **more)
         return _with_gradients(out, arrays[3], tracked) if gradient else [out]
 
     batch, _, _, depth = queries

@@ -78,7 +78,7 @@ def test_same_bits_in_every_run(gpu: Nvidia) -> None:
 def learned(heads: int, shared: int, rows: int, size: int) -> Callable[[], list[pf.Tensor]]:
     def program() -> list[pf.Tensor]:
         q, k, v = (pf.randn(2, n, rows, size).requires_grad_() for n in (heads, shared, shared))
-        out = pf.scaled_dot_product_attention(q, k, v, is_causal=True)
+        out = pf.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         (out * out).sum().backward()
         return [out, *(t.grad for t in (q, k, v) if t.grad is not None)]
 

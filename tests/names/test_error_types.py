@@ -44,6 +44,14 @@ MISTAKES: dict[str, Callable[[Any], object]] = {
     "singular": lambda m: m.linalg.inv(m.zeros(2, 2)),
     "einsum": lambda m: m.einsum("ij,jk->ik", m.ones(2, 3), m.ones(2, 3)),
     "state dict": lambda m: m.nn.Linear(2, 3).load_state_dict({}),
+    "a number less a mask": lambda m: 1 - (m.ones(2) > 0),
+    "a mask less a number": lambda m: (m.ones(2) > 0) - 1.0,
+    "floats less a mask": lambda m: m.ones(2).sub(m.ones(2) > 0, alpha=2),
+    "a mask less a mask": lambda m: (m.ones(2) > 0).sub_(m.ones(2) > 0),
+    "plus a mask": lambda m: +(m.ones(2) > 0),
+    "grouped heads": lambda m: m.nn.functional.scaled_dot_product_attention(
+        m.ones(1, 4, 3, 2), m.ones(1, 2, 3, 2), m.ones(1, 2, 3, 2)
+    ),
     "padding": lambda m: m.nn.functional.pad(m.ones(1, 1, 3), (5, 5), mode="reflect"),
 }
 

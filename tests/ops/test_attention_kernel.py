@@ -115,7 +115,9 @@ def run(arrays: list[Array], mask: Array | None, **options: Any) -> list[Array]:
     q, k, v, g = (pf.tensor(a) for a in arrays)
     for x in (q, k, v):
         x.requires_grad_()
-    out = pf.scaled_dot_product_attention(q, k, v, None if mask is None else pf.tensor(mask), **options)
+    out = pf.scaled_dot_product_attention(
+        q, k, v, None if mask is None else pf.tensor(mask), enable_gqa=True, **options
+    )
     out.backward(g)
     return [x.numpy() for x in (out.detach(), q.grad, k.grad, v.grad)]
 
@@ -312,7 +314,7 @@ def test_masks_get_gradients() -> None:
     mask = np.where(np.isinf(mask), -1, mask)
     q, k, v, g = (pf.tensor(a) for a in arrays)
     ours = pf.tensor(mask).requires_grad_()
-    pf.scaled_dot_product_attention(q, k, v, ours).backward(g)
+    pf.scaled_dot_product_attention(q, k, v, ours, enable_gqa=True).backward(g)
     theirs = torch.tensor(mask.astype(np.float64), requires_grad=True)
     q, k, v, g = (torch.tensor(a.astype(np.float64)) for a in arrays)
     torch.nn.functional.scaled_dot_product_attention(q, k, v, theirs, enable_gqa=True).backward(g)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,21 @@ FORMS: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
     "polar": lambda t, z, w, x: t.polar(x.abs(), x),
     "cast": lambda t, z, w, x: x.to(t.complex128) * z,
     "expand": lambda t, z, w, x: w.expand(3, 4) + z,
+    "acos": lambda t, z, w, x: t.acos(z) + t.asin(w),
+    "acosh": lambda t, z, w, x: t.acosh(z) + t.asinh(w),
+    "atan": lambda t, z, w, x: t.atan(z) + t.atanh(w),
+    "sqrt on the axes": lambda t, z, w, x: t.sqrt(t.complex(x, x * 0)) + t.sqrt(t.complex(x * 0, x)),
+    "cumprod": lambda t, z, w, x: t.cumprod(z, 1),
+    "cumprod with zeros": lambda t, z, w, x: t.cumprod(z * (x > 0), 0),
+    "logsumexp": lambda t, z, w, x: t.logsumexp(z, 1),
+    "logaddexp": lambda t, z, w, x: t.logaddexp(z, w),
+    "logcumsumexp": lambda t, z, w, x: t.logcumsumexp(z, 0).exp(),
+    "lerp": lambda t, z, w, x: t.lerp(z, w, 0.3) + t.lerp(z, w.expand(3, 4), z),
+    "float_power": lambda t, z, w, x: t.float_power(z, 1.5),
+    "cov": lambda t, z, w, x: t.cov(z),
+    "corrcoef": lambda t, z, w, x: t.corrcoef(z),
+    "conv1d": lambda t, z, w, x: t.nn.functional.conv1d(z.reshape(1, 2, 6), w.reshape(1, 2, 2), padding=1),
+    "conv_transpose1d": lambda t, z, w, x: t.nn.functional.conv_transpose1d(z.reshape(1, 2, 6), w.reshape(2, 1, 2)),
 }
 
 
@@ -108,6 +124,17 @@ def test_values_and_gradients(name: str, how: str) -> None:
     loss(pf, form(pf, *ours)).backward()
     for a, b in zip(ours, theirs, strict=True):
         close(a.grad, b.grad)
+
+
+@needs_torch
+@pytest.mark.parametrize("name", ["acos", "acosh", "asin", "asinh", "atan", "atanh", "sqrt", "nn.functional.silu"])
+def test_values_on_cuts_and_axes(name: str) -> None:
+    """A signed zero says on which side of a cut a number is."""
+    parts = (0.0, -0.0, 0.5, -0.5, 2.0, -2.0, 1e-9, 1e8)
+    values = np.array([complex(a, b) for a in parts for b in parts])
+    got, want = (attrgetter(name)(t)(t.tensor(values)).numpy() for t in (pf, torch))
+    np.testing.assert_allclose(got.real, want.real, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(got.imag, want.imag, rtol=1e-9, atol=1e-12)
 
 
 def rotary(t: Any, x: Any, freqs: Any) -> Any:

@@ -221,9 +221,11 @@ def elementwise(
     reference: Callable[..., Any],
     grad: Callable[..., Any] | None = None,
     dtype: str = "same",
+    no_bools: bool = False,
     **options: Any,
 ) -> Callable[[Fn], Fn]:
-    """Declare an op that computes each element from the elements at the same place."""
+    """Declare an op that computes each element from the elements at the same place. `no_bools`: it takes no tensors of
+    bools, though another argument be a number."""
     compute = _COMPUTE[dtype]
 
     def decorate(fn: Fn) -> Fn:
@@ -246,6 +248,8 @@ def elementwise(
             return apply(op, (x if have is want else cast(x, want),))
 
         def general(*args: Any, **kwargs: Any) -> Node:
+            if no_bools and any(isinstance(a, Node) and a.meta.dtype is bool_ for a in args):
+                _result_number(name, bool_)  # raises
             if kwargs or len(args) != arity:
                 bound = _signature(fn).bind(*args, **kwargs)
                 bound.apply_defaults()

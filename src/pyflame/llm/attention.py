@@ -154,7 +154,7 @@ def attend(
         return F["paged_attention"](q, keys, values, table.to(q.device), lengths.to(q.device), sinks=sinks, **rule)
     return F["scaled_dot_product_attention"](
         q, keys.transpose(1, 2), values.transpose(1, 2), is_causal=config.causal, query_offset=where.first,
-        lengths=where.lengths, **rule,
+        lengths=where.lengths, enable_gqa=True, **rule,
     )  # fmt: skip
 
 

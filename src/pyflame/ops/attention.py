@@ -198,7 +198,7 @@ _V = np.cos(np.arange(2 * 4 * 5 * 6.0) * 1.1).reshape(2, 4, 5, 6)
 _MASK = np.sin(np.arange(15.0)).reshape(3, 5)
 
 
-def _broadcast_batch(op: str, query: Node, key: Node, value: Node) -> tuple[Node, Node, Node]:
+def _broadcast_batch(op: str, query: Node, key: Node, value: Node, grouped: bool) -> tuple[Node, Node, Node]:
     """All with the same axes before the last two, but that heads of key and value may serve several of query."""
     if query.ndim == key.ndim == value.ndim == 2:
         return query, key, value
@@ -213,13 +213,18 @@ def _broadcast_batch(op: str, query: Node, key: Node, value: Node) -> tuple[Node
             f"[{op}] expected the heads of query to be a multiple of those of key but got query {query.shape}, "
             f"key {key.shape}, value {value.shape}"
         )
+    elif shared not in (1, heads) and not grouped:
+        raise ShapeError(
+            f"[{op}] expected as many heads in key as in query, or one, but got query {query.shape}, key {key.shape}; "
+            "enable_gqa=True shares each of key's among a group of query's"
+        )
     wanted = [(*batch, n, *s[-2:]) for n, s in zip((heads, shared, shared), shapes, strict=True)]
     spread = [x if x.shape == w else F.expand(x, w) for x, w in zip((query, key, value), wanted, strict=True)]
     return spread[0], spread[1], spread[2]
 
 
 def _torch_attention(torch: Any, query: Any, key: Any, value: Any, *rest: Any, **named: Any) -> Any:
-    grouped = min(query.ndim, key.ndim) > 2 and query.shape[-3] > key.shape[-3]
+    grouped = named.pop("enable_gqa", False) or (min(query.ndim, key.ndim) > 2 and key.shape[-3] == 1)
     if {"window", "softcap", "query_offset", "lengths"} & set(named):
         return torch_scores(torch, query, key, value, *rest, **named)
     return torch.nn.functional.scaled_dot_product_attention(query, key, value, *rest, **named, enable_gqa=grouped)
@@ -271,22 +276,25 @@ def _spans(op: str, lengths: Node | None, offset: int | Node, query: Shape, keys
         Sample((_Q, _K, _V, _MASK), {"scale": 0.3}),
         Sample((_Q, _K, _V, np.arange(15).reshape(3, 5) % 4 > 0)),
         Sample((_Q, _K, _V, np.array([[True] * 5, [False] * 5, [True, False, True, False, True]]))),
-        Sample((_Q, _K[:, :2], _V[:, :2]), {"is_causal": True}),
+        Sample((_Q, _K[:, :2], _V[:, :2]), {"is_causal": True, "enable_gqa": True}),
         Sample((_Q, _K[:, :1], _V[:, :1], np.broadcast_to(_MASK, (2, 1, 3, 5)).copy())),
         Sample((_Q[0, 0], _K[0, 0], _V[0, 0])),
-        Sample((_Q[:, :, :0], _K[:, :2], _V[:, :2])),
+        Sample((_Q[:, :, :0], _K[:, :2], _V[:, :2]), {"enable_gqa": True}),
         Sample((_Q[:, :0], _K[:, :1], _V[:, :1])),
         Sample((_Q[0, :, :1], _K[0], _V[0])),
         Sample((_Q[:1, :1], _K, _V[0])),
         Sample((_Q[0, 0], _K[:, :1], _V[:1])),
         Sample((_Q, _K, _V), {"window": (0, 1)}),
-        Sample((_Q, _K[:, :2], _V[:, :2]), {"is_causal": True, "window": 1, "softcap": 0.7}),
+        Sample((_Q, _K[:, :2], _V[:, :2]), {"is_causal": True, "window": 1, "softcap": 0.7, "enable_gqa": True}),
         Sample((_Q, _K, _V, _MASK), {"window": (-1, 2), "softcap": 2.0, "scale": 1.5}),
         Sample((_Q, _K, _V), {"is_causal": True, "query_offset": 2}),
         Sample((_Q, _K, _V), {"lengths": np.array([2, 5]), "softcap": 3.0}),
         Sample((_Q, _K[:, :1], _V[:, :1]), {"is_causal": True, "query_offset": np.array([0, 2]), "window": 2}),
         Sample((_Q, _K, _V, _MASK), {"query_offset": np.array(1), "window": (1, 2), "lengths": np.array([4, 3])}),
-        Sample((_Q[:, :, :1], _K[:, :2], _V[:, :2]), {"is_causal": True, "query_offset": 3, "window": (1, 5)}),
+        Sample(
+            (_Q[:, :, :1], _K[:, :2], _V[:, :2]),
+            {"is_causal": True, "query_offset": 3, "window": (1, 5), "enable_gqa": True},
+        ),
     ],
 )
 def scaled_dot_product_attention(
@@ -296,8 +304,9 @@ def scaled_dot_product_attention(
 ) -> Node:  # fmt: skip
     """softmax(query key^T * scale + mask) value, over (..., heads, T, D); scale is 1/sqrt(D) unless given.
 
-    A boolean mask says who is seen, any other is added. Causal: query i sees keys 0..i. Fewer heads in key and value
-    than in query are shared by groups of query heads. A query that sees nothing gets 0.
+    A boolean mask says who is seen, any other is added. Causal: query i sees keys 0..i. With enable_gqa fewer heads
+    in key and value than in query are shared by groups of query heads; one is in any case. A query that sees nothing
+    gets 0.
 
     Beyond PyTorch: window=(left, right): query i sees keys i - left to i + right, where -1 is no limit; one number is
     both, so a causal model sees so many keys back, besides its own. Its cost is that of the window. softcap=c:
@@ -306,7 +315,7 @@ def scaled_dot_product_attention(
     entry count. Both may be tensors of one number for each batch entry, so that one plan serves a growing cache.
 
     >>> q, k = pf.randn(1, 8, 16, 64), pf.randn(1, 2, 16, 64)
-    >>> pf.scaled_dot_product_attention(q, k, k, is_causal=True).shape
+    >>> pf.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True).shape
     (1, 8, 16, 64)
     """
     op = "scaled_dot_product_attention"
@@ -322,7 +331,7 @@ def scaled_dot_product_attention(
             f"[{op}] expected query (.., T, D), key (.., S, D) and value (.., S, E) but got query {query.shape}, key "
             f"{key.shape}, value {value.shape}"
         )
-    query, key, value = _broadcast_batch(op, query, key, value)
+    query, key, value = _broadcast_batch(op, query, key, value, enable_gqa)
     query, key, value = cast(query, dtype), cast(key, dtype), cast(value, dtype)
     masks = () if attn_mask is None else (attn_mask,)
     scores = (*query.shape[:-1], key.shape[-2])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.core.dtype import bool_, float64
+from pyflame.core.dtype import bool_, complex128, float64
 from pyflame.core.errors import ArgumentError, DTypeError
 from pyflame.ir import (
     F,
@@ -40,7 +40,13 @@ def add(x: Node, y: Node, *, alpha: float = 1) -> Node:
 
 
 @elementwise(
-    "{x} - {y}", reference=np.subtract, grad=lambda g: (g, -g), dtype="number", torch="sub", samples=pair_samples()
+    "{x} - {y}",
+    reference=np.subtract,
+    grad=lambda g: (g, -g),
+    dtype="number",
+    torch="sub",
+    samples=pair_samples(),
+    no_bools=True,
 )
 def sub(x: Node, y: Node, *, alpha: float = 1) -> Node:
     """x - alpha * y.
@@ -313,7 +319,8 @@ def float_power(x: Any, exponent: Any) -> Node:
     >>> pf.float_power(pf.tensor([2]), -1)
     tensor([0.5000], dtype=pyflame.float64)
     """
-    return F.pow(*[cast(v, float64) if isinstance(v, Node) else v for v in (x, exponent)])
+    wide = complex128 if common_dtype("float_power", (x, exponent)).is_complex else float64
+    return F.pow(*[cast(v, wide) if isinstance(v, Node) else v for v in (x, exponent)])
 
 
 # --- extremes and angles --------------------------------------------------------------------------------------------

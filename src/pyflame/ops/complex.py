@@ -272,6 +272,8 @@ def _ne(x: Any, y: Any) -> Node:
 
 @_form("where")
 def _where(condition: Node, x: Any, y: Any) -> Node:
+    if condition.dtype.is_complex:
+        condition = F.ne(condition, 0)
     (a, b), (c, d) = _pairs("where", x, y)
     return F.complex(F.where(condition, a, c), F.where(condition, b, d))
 
@@ -329,10 +331,11 @@ def _sqrt(x: Node) -> Node:
     re, im = F.real(x), F.imag(x)
     zero = _is_zero(re, im)
     re = F.where(zero, 1.0, re)
-    half = F.sqrt((F.hypot(re, im) + F.abs(re)) * 0.5)
-    other = im / (half * 2.0)
     right = F.ge(re, 0.0)
-    first = F.where(right, half, F.abs(other))
+    # not abs of the parts, whose derivative is 0 on the axes themselves
+    half = F.sqrt((F.hypot(re, im) + F.where(right, re, F.neg(re))) * 0.5)
+    other = im / (half * 2.0)
+    first = F.where(right, half, other * F.copysign(F.full_const(1.0, im.dtype), im))
     second = F.where(right, other, F.copysign(half, im))
     return F.complex(F.where(zero, 0.0, first), F.where(zero, 0.0, second))
 
@@ -392,6 +395,92 @@ def _sigmoid(x: Node) -> Node:
     return _reciprocal(_add(1.0, _exp(COMPLEX["neg"](x))))
 
 
+@_form("silu")
+def _silu(x: Node) -> Node:
+    return _mul(x, _sigmoid(x))
+
+
+@_form("lerp")
+def _lerp(x: Any, end: Any, weight: Any) -> Node:
+    return _add(x, _mul(weight, _sub(end, x)))
+
+
+@_form("logaddexp")
+def _logaddexp(x: Any, y: Any) -> Node:
+    wide = common_dtype("logaddexp", (x, y))
+    x, y = as_node(x, wide), as_node(y, wide)
+    large = F.ge(F.real(x), F.real(y))
+    top, low = _where(large, x, y), _where(large, y, x)
+    none = F.eq(F.real(top), -math.inf)  # both are 0: nothing to add
+    off = _sub(low, _where(none, 0.0, top))
+    return _where(none, top, _add(top, _log1p(_exp(off))))
+
+
+@_form("reduce_logsumexp")
+def _logsumexp(x: Node, axes: Shape) -> Node:
+    kept = tuple(1 if a in axes else n for a, n in enumerate(x.shape))
+    most = F.reshape(F.reduce_max(F.real(x), axes), kept)
+    most = F.where(F.isfinite(most), most, 0.0)
+    total = _log(F.reduce_sum(_exp(_sub(x, most)), axes))
+    return _add(total, F.reshape(most, total.shape))
+
+
+# --- inverse functions: Kahan's, exact near the branch points, on the side of a cut that a signed zero names ---------
+
+
+def _roots(re: Node, im: Node) -> tuple[tuple[Node, Node], tuple[Node, Node]]:
+    """The parts of sqrt(1 - z) and of sqrt(1 + z)."""
+    low, high = _sqrt(F.complex(1.0 - re, F.neg(im))), _sqrt(F.complex(1.0 + re, im))
+    return (F.real(low), F.imag(low)), (F.real(high), F.imag(high))
+
+
+def _asin_of(re: Node, im: Node) -> tuple[Node, Node]:
+    (a, b), (c, d) = _roots(re, im)
+    return F.atan2(re, a * c - b * d), F.asinh(a * d - b * c)
+
+
+def _atanh_of(re: Node, im: Node) -> tuple[Node, Node]:
+    square = im * im
+    far = F.log1p(re * 4.0 / ((1.0 - re) * (1.0 - re) + square)) * 0.25
+    return far, F.atan2(im * 2.0, (1.0 - re) * (1.0 + re) - square) * 0.5
+
+
+@_form("acos")
+def _acos(x: Node) -> Node:
+    (a, b), (c, d) = _roots(F.real(x), F.imag(x))
+    return F.complex(F.atan2(a, c) * 2.0, F.asinh(c * b - d * a))
+
+
+@_form("asin")
+def _asin(x: Node) -> Node:
+    return F.complex(*_asin_of(F.real(x), F.imag(x)))
+
+
+@_form("atanh")
+def _atanh(x: Node) -> Node:
+    return F.complex(*_atanh_of(F.real(x), F.imag(x)))
+
+
+@_form("acosh")
+def _acosh(x: Node) -> Node:
+    re, im = F.real(x), F.imag(x)
+    low, high = _sqrt(F.complex(re - 1.0, im)), _sqrt(F.complex(re + 1.0, im))
+    a, b, c, d = F.real(low), F.imag(low), F.real(high), F.imag(high)
+    return F.complex(F.asinh(a * c + b * d), F.atan2(b, c) * 2.0)
+
+
+@_form("asinh")
+def _asinh(x: Node) -> Node:
+    turned = _asin_of(F.neg(F.imag(x)), F.real(x))  # asin(iz) / i
+    return F.complex(turned[1], F.neg(turned[0]))
+
+
+@_form("atan")
+def _atan(x: Node) -> Node:
+    turned = _atanh_of(F.neg(F.imag(x)), F.real(x))
+    return F.complex(turned[1], F.neg(turned[0]))
+
+
 def _logical(name: str) -> None:
     def form(*args: Any) -> Node:
         op: Callable[..., Node] = getattr(F, name)
@@ -421,6 +510,13 @@ def _matmul(x: Node, y: Node) -> Node:
         return F.complex(F.matmul(F.real(x), cast(y, x.dtype.real)), F.matmul(F.imag(x), cast(y, x.dtype.real)))
     (a, b), (c, d) = _pairs("matmul", x, y)
     return F.complex(F.matmul(a, c) - F.matmul(b, d), F.matmul(a, d) + F.matmul(b, c))
+
+
+@_form("conv_general")
+def _conv_general(x: Node, w: Node, *geometry: Any) -> Node:
+    (a, b), (c, d) = _pairs("conv", x, w)
+    conv = F.conv_general
+    return F.complex(conv(a, c, *geometry) - conv(b, d, *geometry), conv(a, d, *geometry) + conv(b, c, *geometry))
 
 
 @_form("reduce_prod")

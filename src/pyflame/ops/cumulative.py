@@ -12,6 +12,7 @@ from pyflame.core.errors import ArgumentError, ShapeError
 from pyflame.core.shape import normalize_axis
 from pyflame.core.state import state
 from pyflame.ir import F, Node, Sample, cast, composite, is_number, primitive
+from pyflame.ir.declare import COMPLEX
 from pyflame.ir.opdef import KERNEL
 from pyflame.ops.base import ValuesIndices, want_whole
 
@@ -137,6 +138,16 @@ def cumprod(x: Node, axis: Any, dtype: object = None) -> Node:
 # --- by doubling ----------------------------------------------------------------------------------------------------
 
 
+def _complex_product(x: Node, axis: int, reverse: bool) -> Node:
+    """running_product of complex numbers."""
+    turned = F.flip(x, (axis,)) if reverse else x
+    out = _doubled(turned, axis, F.mul)
+    return F.flip(out, (axis,)) if reverse else out
+
+
+COMPLEX["running_product"] = _complex_product
+
+
 def _doubled(x: Node, axis: int, combine: Callable[[Node, Node], Node]) -> Node:
     """Combine each element with all before it: with the one before, the two before those, the four before those, ..."""
     size, shift = x.shape[axis], 1
@@ -166,7 +177,7 @@ def logcumsumexp(x: Node, axis: Any) -> Node:
     tensor([0.0000, 0.6931, 1.0986])
     """
     at = normalize_axis("logcumsumexp", axis, x.ndim)
-    x = x if x.dtype.is_float else cast(x, float32)
+    x = x if x.dtype.has_gradient else cast(x, float32)
     return _doubled(x, at, F.logaddexp) if x.ndim else x
 
 

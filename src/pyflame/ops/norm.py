@@ -90,7 +90,7 @@ def logsumexp(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     >>> pf.logsumexp(pf.tensor([1000.0, 1000.0]))
     tensor(1000.6932)
     """
-    x = x if x.dtype.is_float else cast(x, float32)
+    x = x if x.dtype.has_gradient else cast(x, float32)
     axes = normalize_axes("logsumexp", axis, x.ndim)
     return _shaped(F.reduce_logsumexp(x, axes), x.shape, axes, keepdims)
 

@@ -375,7 +375,7 @@ def logit(x: Node, eps: float | None = None) -> Any:
 
 def _two_floats(op: str, x: Any, y: Any) -> tuple[Node, Node]:
     dtype = common_dtype(op, (x, y))
-    dtype = dtype if dtype.is_float else float32
+    dtype = dtype if dtype.has_gradient else float32
     return as_node(x, dtype), as_node(y, dtype)
 
 

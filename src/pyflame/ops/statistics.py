@@ -237,7 +237,7 @@ def cov(x: Node, *, correction: int = 1, fweights: Node | None = None, aweights:
     if x.ndim > 2:
         raise ShapeError(f"[cov] expected at most two axes but got shape {x.shape}")
     rows = F.reshape(x, (1, -1)) if x.ndim < 2 else x
-    rows = rows if rows.dtype.is_float else cast(rows, float32)
+    rows = rows if rows.dtype.has_gradient else cast(rows, float32)
     count = rows.shape[1]
     times = _weights("cov", "fweights", fweights, count)
     if times is not None:
@@ -247,7 +247,7 @@ def cov(x: Node, *, correction: int = 1, fweights: Node | None = None, aweights:
         weight, total = None, float(count)
         freedom: Any = max(total - correction, 0.0)
     else:
-        given = [cast(w, rows.dtype) for w in (times, importance) if w is not None]
+        given = [cast(w, rows.dtype.real) for w in (times, importance) if w is not None]
         weight = given[0] if len(given) == 1 else given[0] * given[1]
         total = F.sum(weight)  # type: ignore[assignment]
         if importance is None or correction == 0:
@@ -256,7 +256,7 @@ def cov(x: Node, *, correction: int = 1, fweights: Node | None = None, aweights:
             freedom = total - F.sum(weight * given[-1]) * float(correction) / total
         freedom = F.clamp_min(freedom, 0.0)
     off = rows - F.sum(rows if weight is None else rows * weight, 1, True) / total
-    out = F.matmul(off, F.transpose(off if weight is None else off * weight, 0, 1)) / freedom
+    out = F.matmul(off, F.transpose(F.conj(off if weight is None else off * weight), 0, 1)) / freedom
     return F.squeeze(out)
 
 
@@ -275,8 +275,11 @@ def corrcoef(x: Node) -> Node:
     out = F.cov(x)
     if out.ndim == 0:
         return out / out
-    deviation = F.sqrt(F.diagonal(out))
-    return F.clamp(out / F.reshape(deviation, (-1, 1)) / deviation, -1.0, 1.0)
+    deviation = F.sqrt(F.real(F.diagonal(out)))
+    out = out / F.reshape(deviation, (-1, 1)) / deviation
+    if out.dtype.is_complex:
+        return F.complex(F.clamp(F.real(out), -1.0, 1.0), F.clamp(F.imag(out), -1.0, 1.0))
+    return F.clamp(out, -1.0, 1.0)
 
 
 # --- histograms -----------------------------------------------------------------------------------------------------

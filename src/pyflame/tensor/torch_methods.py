@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from pyflame.autograd import Entry
-from pyflame.core.errors import ArgumentError, ArgumentTypeError, ShapeError
+from pyflame.core.dtype import bool_
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from pyflame.core.generator import Generator
 from pyflame.core.shape import normalize_axis
 from pyflame.tensor import creation, random, views
@@ -134,6 +135,8 @@ def positive(input: Tensor) -> Tensor:
     >>> pf.positive(pf.tensor([-1]))
     tensor([-1])
     """
+    if input.dtype is bool_:
+        raise DTypeError("[positive] expected numbers but got bools; use .clone()")
     return input
 
 
