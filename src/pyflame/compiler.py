@@ -38,6 +38,11 @@ class _Remembered:
 config = _Remembered()  # torch._dynamo.config and torch._inductor.config
 
 
+def is_compile_supported(device_type: str) -> bool:
+    """Whether graphs can be compiled for a kind of device: always."""
+    return True
+
+
 class OptimizedModule:
     """What torch.compile gives for a module; pf.compile gives the module, so nothing is one."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 from typing import Any
@@ -50,3 +51,9 @@ def get_dir() -> str:
     True
     """
     return str(Path(_get_torch_home()) / "hub")
+
+
+def __getattr__(name: str) -> Any:
+    if name != "tqdm":
+        raise AttributeError(f"module 'pyflame.hub' has no attribute {name!r}")
+    return importlib.import_module("tqdm").tqdm  # torch.hub has it for programs

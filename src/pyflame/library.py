@@ -22,6 +22,7 @@ __all__ = ["CustomOpDef", "custom_op", "impl_abstract", "register_autograd", "re
 
 Fn = Callable[..., Any]
 _known: dict[str, CustomOpDef] = {}
+_waiting: dict[str, Fn] = {}  # fake functions of ops that are not there yet
 
 
 class CustomOpDef:
@@ -130,6 +131,7 @@ def custom_op(
     if device_types is not None:
         made.register_kernel(device_types, fn)
     _known[name] = made
+    made._fake = _waiting.pop(name, None)
     setattr(held, short, made)
     return made
 
@@ -142,9 +144,17 @@ def _op(caller: str, op: Any) -> CustomOpDef:
 
 
 def register_fake(op: str | CustomOpDef, func: Fn | None = None, /, **options: Any) -> Any:
-    """Register the function that gives results of the right shapes, without values. Also a decorator."""
-    found = _op("register_fake", op)
-    return found.register_fake if func is None else found.register_fake(func)
+    """Register the function that gives results of the right shapes, without values. Also a decorator.
+
+    The op may come later where its namespace has none yet: libraries name ops of compiled files that are not loaded.
+    """
+    if not isinstance(op, str) or hasattr(ops, op.partition("::")[0]):
+        found = _op("register_fake", op)
+        return found.register_fake if func is None else found.register_fake(func)
+    if func is None:
+        return functools.partial(register_fake, op)
+    _waiting[op] = func
+    return func
 
 
 impl_abstract = register_fake

@@ -493,3 +493,16 @@ def test_views_know_their_base(lib: Any) -> None:
     assert x.clone()._base is None and not x.detach()._is_view() and x.data._base is None
     base = x.detach()
     assert base[0]._base is base
+
+
+def test_ops_of_compiled_libraries(lib: Any) -> None:
+    """As torchvision: it loads its library, does without if that fails, and registers fake functions in any case."""
+    with pytest.raises(OSError):
+        lib.ops.load_library("/no/such/library.so")
+    if lib is not pf:
+        return
+    pf.library.register_fake("tests_compiled::twice")(lambda x: pf.empty_like(x))
+    assert not hasattr(pf.ops, "tests_compiled")
+    twice = pf.library.custom_op("tests_compiled::twice", lambda x: pf.tensor(x.numpy() * 2), mutates_args=())
+    assert twice(pf.ones(2)).tolist() == [2, 2]
+    assert twice(pf.ones(3, device="null:gfx942")).shape == (3,)

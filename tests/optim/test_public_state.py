@@ -155,7 +155,7 @@ def test_state_that_does_not_fit() -> None:
 
 def test_reading_it_needs_no_other_graph() -> None:
     p, optimizer = trained(pf)
-    before = optimizer._jitted.traces
+    before = optimizer._pf_jitted.traces
     optimizer.state[p]["step"].item()
     train(optimizer)
-    assert optimizer._jitted.traces == before
+    assert optimizer._pf_jitted.traces == before

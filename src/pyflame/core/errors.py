@@ -112,6 +112,10 @@ class NotSupportedError(PyFlameError, NotImplementedError):
     """Something of PyTorch's API that PyFlame does not have; the message names what to use instead."""
 
 
+class ForeignLibraryError(NotSupportedError, OSError):
+    """A compiled library that calls PyTorch's own."""
+
+
 class LinAlgError(PyFlameError, RuntimeError):
     """A matrix that a factorisation does not exist for: singular, or not positive."""
 

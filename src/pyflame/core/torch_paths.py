@@ -19,9 +19,11 @@ from pyflame.core.errors import NotSupportedError
 FILES = {
     "jit": ":jit",  # the function itself
     "_C._functorch": "utils._private",
+    "_custom_ops": "library",
     "_dynamo": "compiler",
     "_dynamo._trace_wrapped_higher_order_op": "utils._private",
     "_dynamo.config": "compiler:config",
+    "_dynamo.utils": "compiler",
     "_dynamo.eval_frame": "compiler",
     "_higher_order_ops.associative_scan": "utils._scans",
     "_inductor": "compiler",
@@ -49,6 +51,7 @@ FILES = {
     "distributed.distributed_c10d": "distributed",
     "distributed.elastic.multiprocessing.errors": "utils._private",
     "distributed.fsdp": "distributed",
+    "distributed.fsdp.fully_sharded_data_parallel": "distributed",
     "distributed.optim": "distributed",
     "distributed.tensor": "distributed.placements",
     "functional": "",  # PyFlame itself has its names
@@ -61,6 +64,7 @@ FILES = {
     "nn.common_types": "utils._private",
     "nn.parallel.distributed": "nn.parallel.data_parallel",
     "nn.parallel.scatter_gather": "nn.parallel.pieces",
+    "onnx.symbolic_helper": "onnx",
     "optim.adamw": "optim.adam",
     "storage": "tensor.storage",
     "torch_version": "utils._private",
@@ -83,40 +87,84 @@ FILES.update((f"distributions.{_name}", "distributions") for _name in _DISTRIBUT
 _OPS = (
     "pf.overrides.TorchFunctionMode sees functions and methods, and __torch_function__ of a class those of its tensors"
 )
+_FSDP_WAY = "pf.distributed.FullyShardedDataParallel(model) divides models"
 _FSDP = (
-    "CPUOffload CPUOffloadPolicy FSDPModule MixedPrecision MixedPrecisionPolicy ShardingStrategy StateDictType "
-    "fully_shard",
-    "pf.distributed.FullyShardedDataParallel(model) divides models",
+    "BackwardPrefetch CPUOffload CPUOffloadPolicy FSDPModule FullOptimStateDictConfig FullStateDictConfig "
+    "LocalOptimStateDictConfig LocalStateDictConfig MixedPrecision MixedPrecisionPolicy OffloadPolicy "
+    "OptimStateDictConfig OptimStateKeyType ShardedOptimStateDictConfig ShardedStateDictConfig ShardingStrategy "
+    "StateDictConfig StateDictSettings StateDictType UnshardHandle fully_shard register_fsdp_forward_method",
+    _FSDP_WAY,
 )
 _CHECKPOINTS = "pf.distributed.save_checkpoint and load_checkpoint write one file of all processes and read it"
+_TENSORS = "pf.distributed.FullyShardedDataParallel and ColumnParallelLinear divide models"
+_SYMBOLIC = "pf.onnx.export writes ops, not symbolic functions"
+_QUANTIZATION = (
+    "DeQuantStub FakeQuantize FakeQuantizeBase FusedMovingAvgObsFakeQuantize HistogramObserver MinMaxObserver "
+    "MovingAverageMinMaxObserver ObserverBase PerChannelMinMaxObserver QConfig QConfigMapping QuantStub QuantWrapper "
+    "convert default_observer default_qconfig default_weight_observer fuse_modules fuse_modules_qat "
+    "get_default_qat_qconfig get_default_qconfig prepare prepare_qat quantize quantize_dynamic",
+    "files with encoded weights run as they are: see docs/encodings.md",
+)
 REFUSED: dict[str, tuple[str, str]] = {
+    "ao.quantization": _QUANTIZATION,
     "_subclasses.fake_tensor": ("FakeTensor FakeTensorMode", "tensors of the device meta have shapes and no values"),
     "distributed._functional_collectives": (
         "all_gather_tensor all_reduce all_to_all_single_autograd reduce_scatter_tensor wait_tensor",
         "pf.distributed has collectives",
     ),
     "distributed._composable.fsdp": _FSDP,
+    "distributed.algorithms._checkpoint.checkpoint_wrapper": (
+        "CheckpointImpl CheckpointWrapper OffloadWrapper apply_activation_checkpointing checkpoint_wrapper "
+        "offload_wrapper",
+        "pf.checkpoint(fn, x) computes again what it does not keep",
+    ),
     "distributed.algorithms.join": ("Join Joinable JoinHook", "give every process as many batches"),
+    "distributed.checkpoint.default_planner": ("DefaultLoadPlanner DefaultSavePlanner", _CHECKPOINTS),
     "distributed.checkpoint.hf_storage": ("HuggingFaceStorageReader HuggingFaceStorageWriter", _CHECKPOINTS),
+    "distributed.checkpoint.metadata": (
+        "BytesStorageMetadata ChunkStorageMetadata Metadata MetadataIndex TensorProperties TensorStorageMetadata",
+        _CHECKPOINTS,
+    ),
+    "distributed.checkpoint.planner": (
+        "LoadItemType LoadPlan LoadPlanner ReadItem SavePlan SavePlanner WriteItem WriteItemType",
+        _CHECKPOINTS,
+    ),
     "distributed.checkpoint.state_dict": (
         "StateDictOptions get_model_state_dict get_optimizer_state_dict get_state_dict set_model_state_dict "
         "set_optimizer_state_dict set_state_dict",
         _CHECKPOINTS,
     ),
     "distributed.fsdp": _FSDP,
+    "distributed.fsdp.api": _FSDP,
+    "distributed.fsdp.fully_sharded_data_parallel": _FSDP,
+    "distributed.fsdp.sharded_grad_scaler": ("ShardedGradScaler", _FSDP_WAY),
+    "distributed.fsdp.wrap": (
+        "CustomPolicy ModuleWrapPolicy always_wrap_policy enable_wrap lambda_auto_wrap_policy "
+        "size_based_auto_wrap_policy transformer_auto_wrap_policy wrap",
+        _FSDP_WAY,
+    ),
     "distributed.rpc": (
         "RRef get_worker_info init_rpc remote rpc_async rpc_sync shutdown",
         "pf.distributed has collectives, send and recv",
     ),
     "distributed.tensor": (
         "DTensor _StridedShard distribute_module distribute_tensor",
-        "pf.distributed.FullyShardedDataParallel and ColumnParallelLinear divide models",
+        _TENSORS,
+    ),
+    "distributed.tensor.experimental": ("context_parallel implicit_replication local_map", _TENSORS),
+    "distributed.tensor.parallel": (
+        "ColwiseParallel ParallelStyle PrepareModuleInput PrepareModuleInputOutput PrepareModuleOutput RowwiseParallel "
+        "SequenceParallel loss_parallel parallelize_module",
+        _TENSORS,
     ),
     "distributed.tensor._utils": (
         "compute_local_shape_and_global_offset",
-        "pf.distributed.FullyShardedDataParallel and ColumnParallelLinear divide models",
+        _TENSORS,
     ),
     "export": ("Dim ExportedProgram export", "pf.onnx.export and pf.aot.compile write programs"),
+    "onnx.symbolic_opset9": ("", _SYMBOLIC),
+    "onnx.symbolic_opset11": ("", _SYMBOLIC),
+    "quantization": _QUANTIZATION,
     "utils._python_dispatch": ("TorchDispatchMode", _OPS),
     "utils.cpp_extension": (
         "BuildExtension CppExtension CUDAExtension load load_inline",
@@ -126,6 +174,7 @@ REFUSED: dict[str, tuple[str, str]] = {
 }
 for _name in ("distributed._tensor", "distributed.tensor.placement_types"):
     REFUSED[_name], FILES[_name] = REFUSED["distributed.tensor"], FILES["distributed.tensor"]
+REFUSED["distributed._tensor.experimental"] = REFUSED["distributed.tensor.experimental"]
 
 
 def refused(name: str, way: str) -> type:
@@ -140,8 +189,8 @@ def refused(name: str, way: str) -> type:
 # Paths above others that are nothing themselves.
 PACKAGES = (
     "_higher_order_ops",
-    "_subclasses", "distributed._composable", "distributed.algorithms", "distributed.elastic",
-    "distributed.elastic.multiprocessing",
+    "_subclasses", "ao", "distributed._composable", "distributed.algorithms",
+    "distributed.algorithms._checkpoint", "distributed.elastic", "distributed.elastic.multiprocessing",
 )  # fmt: skip
 
 

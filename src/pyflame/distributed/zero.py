@@ -151,7 +151,7 @@ class ZeroRedundancyOptimizer(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from the state of one process, or of any number of them."""
         for group in self.param_groups:
-            self.optim._arrange(group)  # room for all, until those of others are dropped again
+            self.optim._pf_arrange(group)  # room for all, until those of others are dropped again
         self.optim.load_state_dict(state_dict)
         self._drop_others()
         for group in self.param_groups:

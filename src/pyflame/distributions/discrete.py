@@ -34,7 +34,7 @@ class Binary(Distribution):
     """A distribution with a probability of success, given as itself or by its logit."""
 
     arg_constraints: Any = {"probs": constraints.unit_interval, "logits": constraints.real}  # noqa: RUF012
-    _parameters: Any = {"_given": 0}  # noqa: RUF012
+    _ranks: Any = {"_given": 0}  # noqa: RUF012
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
         self._by_probs = one_of(type(self).__name__, probs, logits)
@@ -62,7 +62,7 @@ class Counted(Binary):
     """A distribution of counts of successes that depends on another count."""
 
     total_count: Tensor
-    _parameters = {"_given": 0, "total_count": 0}  # noqa: RUF012
+    _ranks = {"_given": 0, "total_count": 0}  # noqa: RUF012
 
     def __init__(
         self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
@@ -122,7 +122,7 @@ class Categorical(Distribution):
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}  # noqa: RUF012
     has_enumerate_support = True
-    _parameters = {"_given": 1}  # noqa: RUF012
+    _ranks = {"_given": 1}  # noqa: RUF012
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
         self._by_probs = one_of("Categorical", probs, logits)

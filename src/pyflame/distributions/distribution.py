@@ -37,7 +37,7 @@ class Distribution:
     arg_constraints: Any = {}  # noqa: RUF012 - name of a parameter -> the constraint that it satisfies
     support: Any = constraints.dependent  # the constraint that all values satisfy
     # Parameters as attributes, with the number of their axes that belong to an event.
-    _parameters: dict[str, int] = {}  # noqa: RUF012
+    _ranks: dict[str, int] = {}  # noqa: RUF012
     # Parameters that follow from others here, so that nobody gave them: logits, where there are probs.
     _derived: tuple[str, ...] = ()
     _validate_args = False
@@ -50,6 +50,7 @@ class Distribution:
             self._validate_args = validate_args
         if self._validate_args:
             self._validate_parameters()
+        super().__init__()  # a Module, in some programs
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Let what takes a value check it first, where that is asked for."""
@@ -182,11 +183,11 @@ class Distribution:
         """The same distribution for a larger batch. A subclass with more parameters puts them into what
         `_get_checked_instance` gives and hands that on, as `_instance`.
         """
-        if not self._parameters:
+        if not self._ranks:
             raise self._without("expand")
         new = self._copied_into(_instance)
         new._batch_shape = Size(batch_shape)
-        for name, rank in self._parameters.items():
+        for name, rank in self._ranks.items():
             value = getattr(self, name)
             setattr(new, name, value.expand(*batch_shape, *value.shape[value.ndim - rank :]))
         return new
@@ -251,7 +252,7 @@ class Parametrized(Distribution):
     def __init__(self, *values: Any, validate_args: bool | None = None) -> None:
         for name, value in zip(self.names, broadcast_all(*values), strict=True):
             setattr(self, name, value)
-        self._parameters = dict.fromkeys(self.names, 0)
+        self._ranks = dict.fromkeys(self.names, 0)
         super().__init__(getattr(self, self.names[0]).shape, validate_args=validate_args)
 
 

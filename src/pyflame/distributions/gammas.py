@@ -144,7 +144,7 @@ class Dirichlet(ExponentialFamily):
     arg_constraints = {"concentration": constraints.independent(constraints.positive, 1)}  # noqa: RUF012
     support = constraints.simplex
     has_rsample = True
-    _parameters = {"concentration": 1}  # noqa: RUF012
+    _ranks = {"concentration": 1}  # noqa: RUF012
 
     def __init__(self, concentration: Tensor, validate_args: bool | None = None) -> None:
         check_last("Dirichlet", concentration)

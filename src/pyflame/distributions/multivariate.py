@@ -64,7 +64,7 @@ class MultivariateNormal(ByCovariance):
     has_rsample = True
     support = constraints.real_vector
     arg_constraints = {"loc": constraints.real_vector, **ByCovariance.arg_constraints}  # noqa: RUF012
-    _parameters = {"loc": 1, "scale_tril": 2}  # noqa: RUF012
+    _ranks = {"loc": 1, "scale_tril": 2}  # noqa: RUF012
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class LowRankMultivariateNormal(Distribution):
         "cov_factor": constraints.independent(constraints.real, 2),
         "cov_diag": constraints.independent(constraints.positive, 1),
     }
-    _parameters = {"loc": 1, "cov_factor": 2, "cov_diag": 1}  # noqa: RUF012
+    _ranks = {"loc": 1, "cov_factor": 2, "cov_diag": 1}  # noqa: RUF012
 
     def __init__(self, loc: Tensor, cov_factor: Tensor, cov_diag: Tensor, validate_args: bool | None = None) -> None:
         n = loc.shape[-1:]

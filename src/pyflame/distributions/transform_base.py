@@ -33,8 +33,9 @@ class Transform:
         if cache_size not in (0, 1):
             raise ArgumentError(f"[{type(self).__name__}] expected a cache_size of 0 or 1 but got {cache_size}")
         self._cache_size = cache_size
-        self._cached: tuple[Any, Any] = (None, None)
+        self._cached_x_y: tuple[Any, Any] = (None, None)
         self._inv: Transform | None = None
+        super().__init__()  # a Module, in some programs
 
     @property
     def event_dim(self) -> int:
@@ -64,7 +65,7 @@ class Transform:
         return new
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_inv": None, "_cached": (None, None)}
+        return {**vars(self), "_inv": None, "_cached_x_y": (None, None)}
 
     def __eq__(self, other: object) -> bool:
         if self._compared is None or type(self) is not type(other):
@@ -74,19 +75,19 @@ class Transform:
     __hash__ = None  # type: ignore[assignment]
 
     def __call__(self, x: Tensor) -> Tensor:
-        if self._cache_size and x is self._cached[0]:
-            return self._cached[1]  # type: ignore[no-any-return]
+        if self._cache_size and x is self._cached_x_y[0]:
+            return self._cached_x_y[1]  # type: ignore[no-any-return]
         y = self._call(x)
         if self._cache_size:
-            self._cached = x, y
+            self._cached_x_y = x, y
         return y
 
     def _inv_call(self, y: Tensor) -> Tensor:
-        if self._cache_size and y is self._cached[1]:
-            return self._cached[0]  # type: ignore[no-any-return]
+        if self._cache_size and y is self._cached_x_y[1]:
+            return self._cached_x_y[0]  # type: ignore[no-any-return]
         x = self._inverse(y)
         if self._cache_size:
-            self._cached = x, y
+            self._cached_x_y = x, y
         return x
 
     def _call(self, x: Tensor) -> Tensor:

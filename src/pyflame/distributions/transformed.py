@@ -36,7 +36,7 @@ class Named(TransformedDistribution):
     def __init__(self, *values: Any, validate_args: bool | None = None) -> None:
         for name, value in zip(self.names, broadcast_all(*values), strict=True):
             setattr(self, name, value)
-        self._parameters = dict.fromkeys(self.names, 0)
+        self._ranks = dict.fromkeys(self.names, 0)
         base, transforms = self._made()
         super().__init__(base, transforms, validate_args)
 
@@ -338,7 +338,7 @@ class LogisticNormal(Named):
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
         loc, scale = (t if t.ndim else t.expand(1) for t in broadcast_all(loc, scale))
         super().__init__(loc, scale, validate_args=validate_args)
-        self._parameters = dict.fromkeys(self.names, 1)
+        self._ranks = dict.fromkeys(self.names, 1)
 
     def _made(self) -> tuple[Distribution, Sequence[Transform]]:
         return Normal(self.loc, self.scale), [StickBreakingTransform()]

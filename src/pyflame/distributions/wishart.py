@@ -36,7 +36,7 @@ class Wishart(ByCovariance, ExponentialFamily):
     df: Tensor
     has_rsample = True
     support = constraints.positive_definite
-    _parameters = {"df": 0, "scale_tril": 2}  # noqa: RUF012
+    _ranks = {"df": 0, "scale_tril": 2}  # noqa: RUF012
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class LKJCholesky(Distribution):
     concentration: Tensor
     arg_constraints = {"concentration": constraints.positive}  # noqa: RUF012
     support = constraints.corr_cholesky
-    _parameters = {"concentration": 0}  # noqa: RUF012
+    _ranks = {"concentration": 0}  # noqa: RUF012
 
     def __init__(self, dim: int, concentration: Any = 1.0, validate_args: bool | None = None) -> None:
         if dim < 2:

@@ -133,48 +133,51 @@ class HookMethods:
         returns replaces the gradients of the outputs."""
         return add_hook(self._backward_pre_hooks, hook, prepend)  # type: ignore[no-any-return]
 
-    def _call_with_hooks(self, args: Any, kwargs: Any) -> Any:
-        """What a call gives when somebody watches."""
-        called: set[int] = set()
-        result = None
-        try:
-            args, kwargs = self._run_before(args, kwargs)
-            watch = BackwardHooks(self, _global("backward"), _global("backward_pre"))
-            args = watch.inputs(args)
-            result = self.forward(*args, **kwargs)  # type: ignore[attr-defined]
-            for number, (_, hook, with_kwargs, _) in self._after():
-                called.add(number)
-                changed = hook(self, args, kwargs, result) if with_kwargs else hook(self, args, result)
-                result = result if changed is None else changed
-            return watch.outputs(result)
-        except Exception:
-            for number, (_, hook, with_kwargs, always) in self._after():
-                if always and number not in called:
-                    _tell(hook, (self, args, kwargs, result) if with_kwargs else (self, args, result))
-            raise
 
-    def _run_before(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """The arguments of forward as the hooks want them."""
-        own = self._forward_pre_hooks_with_kwargs
-        watching = [(hook, False) for hook in _global("pre")]
-        for hook, with_kwargs in (*watching, *((h, n in own) for n, h in self._forward_pre_hooks.items())):
-            if with_kwargs:
-                changed = hook(self, args, kwargs)
-                if changed is not None and not (isinstance(changed, tuple) and len(changed) == 2):
-                    raise ArgumentError(
-                        f"[forward_pre_hook] expected None or a tuple (args, kwargs) but got {type(changed).__name__}"
-                    )
-                args, kwargs = (args, kwargs) if changed is None else changed
-            else:
-                changed = hook(self, args)
-                args = args if changed is None else changed if isinstance(changed, tuple) else (changed,)
-        return args, kwargs
+def call_with_hooks(module: Any, args: Any, kwargs: Any) -> Any:
+    """What a call gives when somebody watches."""
+    called: set[int] = set()
+    result = None
+    try:
+        args, kwargs = _run_before(module, args, kwargs)
+        watch = BackwardHooks(module, _global("backward"), _global("backward_pre"))
+        args = watch.inputs(args)
+        result = module.forward(*args, **kwargs)
+        for number, (_, hook, with_kwargs, _) in _after(module):
+            called.add(number)
+            changed = hook(module, args, kwargs, result) if with_kwargs else hook(module, args, result)
+            result = result if changed is None else changed
+        return watch.outputs(result)
+    except Exception:
+        for number, (_, hook, with_kwargs, always) in _after(module):
+            if always and number not in called:
+                _tell(hook, (module, args, kwargs, result) if with_kwargs else (module, args, result))
+        raise
 
-    def _after(self) -> list[tuple[int, GlobalHook]]:
-        """The hooks behind forward: those of all modules, then this module's."""
-        takes, always = self._forward_hooks_with_kwargs, self._forward_hooks_always_called
-        own = [(n, GlobalHook("forward", hook, n in takes, n in always)) for n, hook in self._forward_hooks.items()]
-        return [*((n, entry) for n, entry in CALLS.items() if entry.kind == "forward"), *own]
+
+def _run_before(module: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The arguments of forward as the hooks want them."""
+    own = module._forward_pre_hooks_with_kwargs
+    watching = [(hook, False) for hook in _global("pre")]
+    for hook, with_kwargs in (*watching, *((h, n in own) for n, h in module._forward_pre_hooks.items())):
+        if with_kwargs:
+            changed = hook(module, args, kwargs)
+            if changed is not None and not (isinstance(changed, tuple) and len(changed) == 2):
+                raise ArgumentError(
+                    f"[forward_pre_hook] expected None or a tuple (args, kwargs) but got {type(changed).__name__}"
+                )
+            args, kwargs = (args, kwargs) if changed is None else changed
+        else:
+            changed = hook(module, args)
+            args = args if changed is None else changed if isinstance(changed, tuple) else (changed,)
+    return args, kwargs
+
+
+def _after(module: Any) -> list[tuple[int, GlobalHook]]:
+    """The hooks behind forward: those of all modules, then this module's."""
+    takes, always = module._forward_hooks_with_kwargs, module._forward_hooks_always_called
+    own = [(n, GlobalHook("forward", hook, n in takes, n in always)) for n, hook in module._forward_hooks.items()]
+    return [*((n, entry) for n, entry in CALLS.items() if entry.kind == "forward"), *own]
 
 
 def _global(kind: str) -> list[Hook]:

@@ -16,7 +16,7 @@ from pyflame.core.dtype import DType, as_dtype
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, NotSupportedError, suggest
 from pyflame.core.memory_format import RANKS
 from pyflame.core.state import state
-from pyflame.nn.hooks import CALLS, HookMethods, registered
+from pyflame.nn.hooks import CALLS, HookMethods, call_with_hooks, registered
 from pyflame.nn.parameter import Buffer, Parameter, change_each, is_lazy, settle
 from pyflame.nn.printing import tree
 from pyflame.nn.state_dict import StateDictMethods
@@ -63,7 +63,7 @@ def _fresh() -> dict[str, Any]:
              "_forward_pre_hooks_with_kwargs", "_backward_hooks", "_backward_pre_hooks", "_state_dict_hooks",
              "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")  # fmt: skip
     own: dict[str, Any] = {name: {} for name in (*_GROUPS, *hooks)}
-    return {"_training": True, "_non_persistent_buffers_set": set(), **own}
+    return {"training": True, "_non_persistent_buffers_set": set(), **own}
 
 
 class Module(HookMethods, StateDictMethods):
@@ -86,7 +86,6 @@ class Module(HookMethods, StateDictMethods):
     _parameters: dict[str, Parameter | None]
     _buffers: dict[str, Any]  # Tensor, SparseTensor or None
     _modules: dict[str, Module | None]
-    _training: bool
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -117,7 +116,7 @@ class Module(HookMethods, StateDictMethods):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if hooked(self):
-            return self._call_with_hooks(args, kwargs)
+            return call_with_hooks(self, args, kwargs)
         return self.forward(*args, **kwargs)
 
     # --- attributes -------------------------------------------------------------------------------------------------
@@ -138,8 +137,8 @@ class Module(HookMethods, StateDictMethods):
                 self.register_parameter(name, value)
             elif isinstance(value, Buffer):
                 self.register_buffer(name, value, value.persistent)
-            else:
-                self.register_module(name, value)
+            else:  # past register_module: a wrapper's __getattr__ may ask for what is assigned here
+                own["_modules"][name] = registered("module", self, name, value)
             return
         for kind, wanted in _GROUPS.items():
             if name in own.get(kind, ()):
@@ -172,7 +171,7 @@ class Module(HookMethods, StateDictMethods):
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
 
-    def _register(self, group: dict[str, Any], kind: str, name: str, value: Any, wanted: type) -> None:
+    def __register(self, group: dict[str, Any], kind: str, name: str, value: Any, wanted: type) -> None:
         if not isinstance(name, str) or "." in name or name == "":
             raise ArgumentError(f"[{kind}] expected a name without dots but got {name!r}")
         if value is not None and not isinstance(value, wanted):
@@ -186,7 +185,7 @@ class Module(HookMethods, StateDictMethods):
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Add a parameter, or a place for one that is None."""
-        self._register(self._parameters, "register_parameter", name, param, Parameter)
+        self.__register(self._parameters, "register_parameter", name, param, Parameter)
 
     def register_buffer(self, name: str, tensor: Tensor | SparseTensor | None, persistent: bool = True) -> None:
         """Add a tensor that is part of the state but not learned. It is saved if `persistent`.
@@ -203,12 +202,12 @@ class Module(HookMethods, StateDictMethods):
                 f"[register_buffer] expected persistent=False for the sparse tensor {name!r} but got persistent=True; "
                 "register its indices and values to save them"
             )
-        self._register(self._buffers, "register_buffer", name, tensor, SparseTensor if sparse else Tensor)
+        self.__register(self._buffers, "register_buffer", name, tensor, SparseTensor if sparse else Tensor)
         (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(name)
 
     def register_module(self, name: str, module: Module | None) -> None:
         """Add a submodule."""
-        self._register(self._modules, "register_module", name, _ours(module), Module)
+        self.__register(self._modules, "register_module", name, _ours(module), Module)
 
     add_module = register_module
 
@@ -230,7 +229,7 @@ class Module(HookMethods, StateDictMethods):
             inner = f"{name}." if name else ""
             stack += [(inner + n, child) for n, child in reversed(module._modules.items()) if child is not None]
 
-    def _named(self, group: str, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
+    def __named(self, group: str, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
         seen: set[int] = set()
         owners = self.named_modules(None, prefix, remove_duplicate) if recurse else iter([(prefix, self)])
         for owner, module in owners:
@@ -253,7 +252,7 @@ class Module(HookMethods, StateDictMethods):
         >>> [name for name, _ in nn.Linear(2, 2).named_parameters()]
         ['weight', 'bias']
         """
-        return self._named("_parameters", prefix, recurse, remove_duplicate)
+        return self.__named("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         """The parameters of this module and all below it, each once."""
@@ -263,7 +262,7 @@ class Module(HookMethods, StateDictMethods):
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
         """(name, buffer) of this module and all below it."""
-        return self._named("_buffers", prefix, recurse, remove_duplicate)
+        return self.__named("_buffers", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """The buffers of this module and all below it."""
@@ -317,13 +316,13 @@ class Module(HookMethods, StateDictMethods):
 
     def get_parameter(self, target: str) -> Parameter:
         """The parameter under a name with dots."""
-        return self._get(target, "_parameters", "parameter")  # type: ignore[no-any-return]
+        return self.__get(target, "_parameters", "parameter")  # type: ignore[no-any-return]
 
     def get_buffer(self, target: str) -> Tensor:
         """The buffer under a name with dots."""
-        return self._get(target, "_buffers", "buffer")  # type: ignore[no-any-return]
+        return self.__get(target, "_buffers", "buffer")  # type: ignore[no-any-return]
 
-    def _get(self, target: str, group: str, kind: str) -> Any:
+    def __get(self, target: str, group: str, kind: str) -> Any:
         path, _, name = target.rpartition(".")
         held = getattr(self.get_submodule(path), group)
         if held.get(name) is None:
@@ -337,11 +336,11 @@ class Module(HookMethods, StateDictMethods):
         """Whether layers such as dropout and batch norm act as in training. A jitted function remembers what it saw."""
         if state.tracer is not None:
             state.tracer.guard(self, "training")
-        return self._training
+        return self.__dict__["training"]  # type: ignore[no-any-return]
 
     @training.setter
     def training(self, mode: bool) -> None:
-        self.__dict__["_training"] = bool(mode)
+        self.__dict__["training"] = bool(mode)
 
     def train(self: M, mode: bool = True) -> M:
         """Put this module and all below it into training mode, or into evaluation mode with False."""

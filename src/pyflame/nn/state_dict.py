@@ -84,14 +84,14 @@ class StateDictMethods:
             destination._metadata = OrderedDict()
         return _nested(_saving(self, destination, prefix, keep_vars))  # type: ignore[no-any-return]
 
-    def _saved(self) -> dict[str, Any]:
+    def __saved(self) -> dict[str, Any]:
         """Name -> cell of what this module itself saves."""
         kept = {n: b for n, b in self._buffers.items() if n not in self._non_persistent_buffers_set}
         return {name: cell for name, cell in (*self._parameters.items(), *kept.items()) if cell is not None}
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         """Write what this module itself holds into a dict."""
-        for name, cell in self._saved().items():
+        for name, cell in self.__saved().items():
             destination[prefix + name] = cell if keep_vars or is_lazy(cell) else cell.detach()
         if type(self).get_extra_state is not StateDictMethods.get_extra_state:
             destination[prefix + EXTRA_STATE] = self.get_extra_state()
@@ -199,7 +199,7 @@ class StateDictMethods:
         told = (state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
         for hook, with_module in tuple(self._load_state_dict_pre_hooks.values()):
             hook(*((self,) if with_module else ()), *told)
-        own = self._saved()
+        own = self.__saved()
         for name, cell in own.items():
             if prefix + name in state_dict:
                 value = read(prefix + name, state_dict[prefix + name])

@@ -38,7 +38,7 @@ def hooked_step(step: Hook) -> Hook:
         self = args[0]
         if type(self).step is not wrapper:  # called by the step of a subclass
             return step(*args, **kwargs)
-        for hook in (*_BEFORE_ANY.values(), *self._hooks_of("step_pre")):
+        for hook in (*_BEFORE_ANY.values(), *self._pf_hooks_of("step_pre")):
             result = hook(self, args, kwargs)
             if result is None:
                 continue
@@ -46,7 +46,7 @@ def hooked_step(step: Hook) -> Hook:
                 raise ArgumentError(f"[step] expected None or (args, kwargs) from a hook but got {result!r}")
             args, kwargs = result
         out = step(*args, **kwargs)
-        for hook in (*self._hooks_of("step_post"), *_AFTER_ANY.values()):
+        for hook in (*self._pf_hooks_of("step_post"), *_AFTER_ANY.values()):
             hook(self, args, kwargs)
         return out
 
@@ -63,20 +63,20 @@ class HookMethods:
         if "step" in vars(cls):
             cls.step = hooked_step(cls.step)  # type: ignore[attr-defined]
 
-    def _make_hooks(self) -> None:
+    def _pf_make_hooks(self) -> None:
         for kind in _KINDS:
             setattr(self, f"_optimizer_{kind}_hooks", OrderedDict())
 
-    def _hooks_of(self, kind: str) -> list[Hook]:
+    def _pf_hooks_of(self, kind: str) -> list[Hook]:
         """Those that are registered; a subclass may not have called `__init__`."""
         return list(getattr(self, f"_optimizer_{kind}_hooks", {}).values())
 
-    def _register(self, kind: str, hook: Hook, prepend: bool = False) -> RemovableHandle:
+    def _pf_register(self, kind: str, hook: Hook, prepend: bool = False) -> RemovableHandle:
         return add_hook(getattr(self, f"_optimizer_{kind}_hooks"), hook, prepend)  # type: ignore[no-any-return]
 
-    def _replaced(self, kind: str, value: Any) -> Any:
+    def _pf_replaced(self, kind: str, value: Any) -> Any:
         """A state dict, or what hooks give instead of it."""
-        for hook in self._hooks_of(kind):
+        for hook in self._pf_hooks_of(kind):
             result = hook(self, value)
             value = value if result is None else result
         return value
@@ -86,24 +86,24 @@ class HookMethods:
 
     def register_step_pre_hook(self, hook: Hook) -> RemovableHandle:
         """Call `hook(optimizer, args, kwargs)` before each step; it may return other (args, kwargs)."""
-        return self._register("step_pre", hook)
+        return self._pf_register("step_pre", hook)
 
     def register_step_post_hook(self, hook: Hook) -> RemovableHandle:
         """Call `hook(optimizer, args, kwargs)` after each step."""
-        return self._register("step_post", hook)
+        return self._pf_register("step_post", hook)
 
     def register_state_dict_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Call `hook(optimizer)` before state_dict()."""
-        return self._register("state_dict_pre", hook, prepend)
+        return self._pf_register("state_dict_pre", hook, prepend)
 
     def register_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Call `hook(optimizer, state_dict)` after state_dict(); it may return another."""
-        return self._register("state_dict_post", hook, prepend)
+        return self._pf_register("state_dict_post", hook, prepend)
 
     def register_load_state_dict_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Call `hook(optimizer, state_dict)` before load_state_dict(); it may return another."""
-        return self._register("load_state_dict_pre", hook, prepend)
+        return self._pf_register("load_state_dict_pre", hook, prepend)
 
     def register_load_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Call `hook(optimizer)` after load_state_dict()."""
-        return self._register("load_state_dict_post", hook, prepend)
+        return self._pf_register("load_state_dict_post", hook, prepend)

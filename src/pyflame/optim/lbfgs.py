@@ -57,9 +57,6 @@ class LBFGS(Optimizer):
             raise ArgumentError(f"[LBFGS] expected one group of parameters but got {len(self.param_groups)}")
         self._params: list[Tensor] = self.param_groups[0]["params"]
 
-    def counts(self, group: dict[str, Any]) -> bool:
-        return False
-
     @no_grad()
     def step(self, closure: Callable[[], Any] | None = None, **options: Any) -> Any:
         """Minimise for up to max_iter iterations; gives the loss of the first evaluation."""

@@ -11,6 +11,7 @@ import copy
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from pyflame.optim.hooks import (
     register_optimizer_step_pre_hook,
 )
 from pyflame.optim.public_state import PublicState, check_shape, count_from
+from pyflame.optim.rule import Rule
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import as_tensor, full_like, tensor
 from pyflame.tensor.dispatch import FUNCTIONS
@@ -41,10 +43,17 @@ __all__ = [
     "register_optimizer_step_pre_hook", "required",
 ]  # fmt: skip
 ParamsT = params_t = _params_t = Params
+_NO_RULE = Rule()
 required: Any = object()  # the default of an option that every group must give
 
 
-class Optimizer(HookMethods, PublicState):
+@cache
+def _has_rule(cls: type) -> bool:
+    """Whether a class has `update` for the base's step, which a step of its own may call."""
+    return any("update" in vars(c) and "step" not in vars(c) for c in cls.__mro__ if c is not Optimizer)
+
+
+class Optimizer(Rule, HookMethods, PublicState):
     """Base of all optimisers. `params`: tensors, (name, tensor) pairs, or dicts of `params` and their own options.
 
     >>> optimizer = optim.AdamW([{"params": weights, "weight_decay": 0.1}, {"params": biases}], lr=1e-3)
@@ -54,59 +63,37 @@ class Optimizer(HookMethods, PublicState):
     """
 
     def __init__(self, params: Params, defaults: dict[str, Any], **chosen: Any) -> None:
-        _check_chosen(self._name, chosen, defaults)
+        _check_chosen(self._pf_name, chosen, defaults)
         if isinstance(params, (Tensor, dict)):
             raise ArgumentTypeError(
-                f"[{self._name}] expected a list of tensors or of dicts but got a {type(params).__name__}; wrap it in "
-                "[...]"
+                f"[{self._pf_name}] expected a list of tensors or of dicts but got a {type(params).__name__}; wrap it "
+                "in [...]"
             )
-        self._make_hooks()
-        made = {name: chosen.get(name, _CHOICES[name]) for name in self.choices}
+        self._pf_make_hooks()
+        made = {name: chosen.get(name, _CHOICES[name]) for name in self._pf_rule.choices}
         self.defaults = {**defaults, **made} if made else defaults
         self.param_groups: list[ParamGroup] = []
         self.__dict__["state"] = defaultdict(dict)
         self.structure: tuple[Any, ...] = ()  # what the graph of a step depends on, beside shapes
-        self._jitted = jit(self._apply)  # of a step that is not part of a jitted function: one plan, state in place
+        self._pf_jitted = jit(self._pf_apply)  # of a step outside of a jitted function: one plan, state in place
         # whether step() was ever called; schedules look at it, and cannot know it of a subclass with a step of its own
-        self.stepped = self._steps_itself
+        self.stepped = self._pf_steps_itself
         groups: list[Any] = list(params)
         if not groups:
-            raise ArgumentError(f"[{self._name}] expected parameters but got an empty list; pass model.parameters()")
+            raise ArgumentError(f"[{self._pf_name}] expected parameters but got an empty list; pass model.parameters()")
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self.add_param_group(group)
-        self._known = self._cells()
-
-    choices: tuple[str, ...] = ()  # which of PyTorch's choices among its implementations stand in a group's options
-    saves_untouched = False  # whether state_dict has entries for parameters that were never updated
+        self._pf_known = self._pf_cells()
 
     @property
-    def _name(self) -> str:
+    def _pf_name(self) -> str:
         return type(self).__name__
 
-    # --- what a rule is ---------------------------------------------------------------------------------------------
-
-    def check(self, group: dict[str, Any]) -> None:
-        """Raise for options that have no meaning."""
-
-    def slots(self, group: dict[str, Any]) -> dict[str, Any]:
-        """Name and initial value of the state of each parameter: of its shape, or a Scalar."""
-        return {}
-
-    def slots_of(self, group: dict[str, Any], p: Tensor) -> dict[str, Any]:
-        """The slots of one parameter, where they depend on its shape; a Reduced has length 1 along one axis."""
-        return self.slots(group)
-
-    def scalars(self, group: dict[str, Any]) -> dict[str, float]:
-        """The numbers that `rates` and `update` need, derived from the group's options."""
-        return {}
-
-    def counts(self, group: dict[str, Any]) -> bool:
-        """Whether the updates of each parameter are counted."""
-        return True
-
-    def branches(self, group: dict[str, Any]) -> tuple[Any, ...]:
-        """Options that `update` branches on: another value of them is another graph."""
-        return ()
+    @property
+    def _pf_rule(self) -> Rule:
+        """What says which state and numbers there are. One that only has a step() says nothing: its names are free."""
+        kind: Any = type(self)  # mypy: a class of objects with a hash of their own would not be hashable
+        return self if _has_rule(kind) else _NO_RULE
 
     def rates(self, group: ParamGroup, steps: Tensor) -> dict[str, Tensor]:
         """Numbers that depend on how often a parameter was updated, in double precision: one for each parameter."""
@@ -114,7 +101,7 @@ class Optimizer(HookMethods, PublicState):
 
     def update(self, group: ParamGroup, w: Tensor, g: Tensor, s: Slots, h: Slots) -> tuple[Tensor, Slots]:
         """A parameter and its state after one step. `g`: its gradient; `s`: its state; `h`: scalars and rates."""
-        raise NotImplementedError(f"[{self._name}] expected update() or step() to be defined")
+        raise NotImplementedError(f"[{self._pf_name}] expected update() or step() to be defined")
 
     # --- groups -----------------------------------------------------------------------------------------------------
 
@@ -129,62 +116,64 @@ class Optimizer(HookMethods, PublicState):
             raise ArgumentTypeError("[add_param_group] expected a dict with the key 'params'")
         for key in param_group:  # others than an optimiser's own stay, for whoever reads them
             if key not in self.defaults and (near := suggest(key, self.defaults, 0.85)):
-                warnings.warn(f"[{self._name}] got an option {key!r} that it does not know{near}", stacklevel=2)
+                warnings.warn(f"[{self._pf_name}] got an option {key!r} that it does not know{near}", stacklevel=2)
         for key, value in self.defaults.items():
             if value is required and key not in param_group:
-                raise ArgumentError(f"[{self._name}] expected {key!r} in each group of parameters but one has none")
-        names, params = self._named(param_group["params"])
+                raise ArgumentError(f"[{self._pf_name}] expected {key!r} in each group of parameters but one has none")
+        names, params = self._pf_named(param_group["params"])
         group = ParamGroup(
             {**self.defaults, **param_group, "params": params, **({"param_names": names} if names else {})},
-            self.scalars,
-            self._arrange,
-            self._numbers,
+            self._pf_rule.scalars,
+            self._pf_arrange,
+            self._pf_numbers,
         )
         if self.param_groups and ("param_names" in group) != ("param_names" in self.param_groups[0]):
             raise ArgumentError("[add_param_group] expected names for the parameters of all groups or of none")
-        self._check_params(params)
-        self.check(group)
+        self._pf_check_params(params)
+        self._pf_rule.check(group)
         self.param_groups.append(group)
-        self._arrange(group)
+        self._pf_arrange(group)
 
-    def _named(self, given: Any) -> tuple[list[str], list[Tensor]]:
+    def _pf_named(self, given: Any) -> tuple[list[str], list[Tensor]]:
         if isinstance(given, (set, frozenset)):
-            raise ArgumentTypeError(f"[{self._name}] expected parameters in order but got a set; use a list")
+            raise ArgumentTypeError(f"[{self._pf_name}] expected parameters in order but got a set; use a list")
         params = [given] if isinstance(given, Tensor) else list(given)
         names = [p[0] for p in params if isinstance(p, tuple)]
         if names and len(names) != len(params):
-            raise ArgumentError(f"[{self._name}] expected names for all parameters of a group or for none")
+            raise ArgumentError(f"[{self._pf_name}] expected names for all parameters of a group or for none")
         return names, [p[1] if isinstance(p, tuple) else p for p in params]
 
-    def _check_params(self, params: list[Any]) -> None:
+    def _pf_check_params(self, params: list[Any]) -> None:
         if not params:
-            raise ArgumentError(f"[{self._name}] expected parameters in a group but got an empty list")
+            raise ArgumentError(f"[{self._pf_name}] expected parameters in a group but got an empty list")
         seen = {id(p) for group in self.param_groups for p in group["params"]}
         for p in params:
             if not isinstance(p, Tensor):
-                raise ArgumentTypeError(f"[{self._name}] expected tensors as parameters but got {type(p).__name__}")
+                raise ArgumentTypeError(f"[{self._pf_name}] expected tensors as parameters but got {type(p).__name__}")
             if not p.is_leaf:
                 raise ArgumentError(
-                    f"[{self._name}] expected leaf tensors but got one of shape {p.shape} that was computed; use "
+                    f"[{self._pf_name}] expected leaf tensors but got one of shape {p.shape} that was computed; use "
                     ".detach()"
                 )
             if not p.dtype.is_float:
-                raise ArgumentError(f"[{self._name}] expected floating-point parameters but got {p.dtype.name}")
+                raise ArgumentError(f"[{self._pf_name}] expected floating-point parameters but got {p.dtype.name}")
             if id(p) in seen:
                 raise ArgumentError(
-                    f"[{self._name}] expected each parameter once but one of shape {p.shape} comes twice"
+                    f"[{self._pf_name}] expected each parameter once but one of shape {p.shape} comes twice"
                 )
             seen.add(id(p))
 
-    def _arrange(self, group: ParamGroup, params: list[Tensor] | None = None) -> None:
+    def _pf_arrange(self, group: ParamGroup, params: list[Tensor] | None = None) -> None:
         """Make the state that the options of a group ask for, and note what they mean for the graph.
 
         `params`: those that need it, if not all of the group do; what a program has given for their state is checked.
         """
+        if self._pf_rule is _NO_RULE:
+            return
         made: list[Tensor] = []
         fresh: list[Tensor] = []
         for p in group["params"] if params is None else params:
-            entry, slots = self._state[p], self.slots_of(group, p)
+            entry, slots = self._pf_state[p], self._pf_rule.slots_of(group, p)
             if slots and not any(name in entry for name in slots):
                 fresh.append(p)
             for name, value in slots.items():
@@ -192,8 +181,8 @@ class Optimizer(HookMethods, PublicState):
                     made.append(_initial(p, value))
                     entry[name] = made[-1]
                 if params is not None:
-                    check_shape(self._name, name, entry[name], _shape(p, value))
-        if self.counts(group):
+                    check_shape(self._pf_name, name, entry[name], _shape(p, value))
+        if self._pf_rule.counts(group):
             count, known = len(group["params"]), 0 if group.steps is None else len(group.steps)
             if group.steps is None or count != known:  # parameters were added to the group's list, or taken away
                 before = [] if group.steps is None else group.steps.tolist()
@@ -204,7 +193,10 @@ class Optimizer(HookMethods, PublicState):
         if made:
             evaluate(made)
         self.structure = tuple(
-            [(len(g["params"]), tuple(self.slots(g)), *self.branches(g), self._adoptions) for g in self.param_groups]
+            [
+                (len(g["params"]), tuple(self._pf_rule.slots(g)), *self._pf_rule.branches(g), self._pf_adoptions)
+                for g in self.param_groups
+            ]
         )
 
     # --- stepping ---------------------------------------------------------------------------------------------------
@@ -223,32 +215,32 @@ class Optimizer(HookMethods, PublicState):
                 loss = closure()
         self.stepped = True
         if state.tracer is None:
-            self._adopt()
+            self._pf_adopt()
         for group, (count, *_) in zip(self.param_groups, self.structure, strict=False):
             if not isinstance(group, ParamGroup):
                 continue
             if len(group["params"]) != count:
-                self._arrange(group)
+                self._pf_arrange(group)
             if state.tracer is None:
                 group.follow()
         if skip is not None:
             skip = skip.reshape(()).to(bool_)
         gradients = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
         if state.tracer is not None or state.eager:
-            self._apply(skip)
+            self._pf_apply(skip)
         elif gradients:
             evaluate(gradients, skip)
-            self._jitted(skip)
+            self._pf_jitted(skip)
         return loss
 
-    def _apply(self, skip: Tensor | None) -> None:
+    def _pf_apply(self, skip: Tensor | None) -> None:
         if state.tracer is not None:
             state.tracer.guard(self, "structure")
         with mode(grad_enabled=False, autocast=None):
             for group in self.param_groups:
-                self._step_group(group, skip)
+                self._pf_step_group(group, skip)
 
-    def _step_group(self, group: ParamGroup, skip: Tensor | None) -> None:
+    def _pf_step_group(self, group: ParamGroup, skip: Tensor | None) -> None:
         """Rebind the cells of a group to what they are after this step."""
         params = group["params"]
         live = [i for i, p in enumerate(params) if p.grad is not None]
@@ -266,7 +258,7 @@ class Optimizer(HookMethods, PublicState):
             steps = group.steps + (1.0 if len(live) == len(params) else tensor(passed, dtype=float64))
             rates = self.rates(group, steps)
             put(group.steps, steps)
-        names = self.scalars(group)
+        names = self._pf_rule.scalars(group)
         shared: dict[DType, Slots] = {}
         for i in live:
             p = params[i]
@@ -274,7 +266,7 @@ class Optimizer(HookMethods, PublicState):
             if kind not in shared:
                 shared[kind] = {name: group.scalar(name, kind) for name in names}
             h = {**shared[kind], **{name: rate[i].to(kind) for name, rate in rates.items()}}
-            slots = {name: self._state[p][name] for name in self.slots_of(group, p)}
+            slots = {name: self._pf_state[p][name] for name in self._pf_rule.slots_of(group, p)}
             wide = {name: cell.to(kind) for name, cell in slots.items()}
             value, after = self.update(group, p.to(kind), p.grad.to(kind), wide, h)
             put(p, value)
@@ -294,17 +286,17 @@ class Optimizer(HookMethods, PublicState):
 
     def __getstate__(self) -> dict[str, Any]:
         """What copy.deepcopy and pickle take: parameters, groups as plain dicts, and all state; hooks stay behind."""
-        left = ("_jitted", "_known")
+        left = ("_pf_jitted", "_pf_known")
         kept = {k: v for k, v in self.__dict__.items() if k not in left and not k.startswith("_optimizer_")}
         return {**kept, "param_groups": [(dict(group), group.steps) for group in self.param_groups]}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         self.__dict__.update(saved)
-        self._make_hooks()
-        self._jitted = jit(self._apply)
+        self._pf_make_hooks()
+        self._pf_jitted = jit(self._pf_apply)
         self.param_groups = []
         for values, steps in saved["param_groups"]:
-            group = ParamGroup(values, self.scalars, self._arrange, self._numbers)
+            group = ParamGroup(values, self._pf_rule.scalars, self._pf_arrange, self._pf_numbers)
             group.steps = steps
             self.param_groups.append(group)
 
@@ -314,7 +306,7 @@ class Optimizer(HookMethods, PublicState):
         >>> optimizer.state_dict()["param_groups"][0]["lr"]
         0.001
         """
-        for hook in self._hooks_of("state_dict_pre"):
+        for hook in self._pf_hooks_of("state_dict_pre"):
             hook(self)
         packed: dict[int, dict[str, Any]] = {}
         groups: list[dict[str, Any]] = []
@@ -323,34 +315,34 @@ class Optimizer(HookMethods, PublicState):
             params = group["params"]
             steps = None if group.steps is None else group.steps.numpy()
             for i, p in enumerate(params):
-                entry = self._packed(group, p, None if steps is None else float(steps[i]))
+                entry = self._pf_packed(group, p, None if steps is None else float(steps[i]))
                 if entry:
                     packed[start + i] = entry
             numbers = list(range(start, start + len(params)))
             groups.append({**{k: v for k, v in group.items() if k != "params"}, "params": numbers})
             start += len(params)
-        return self._replaced("state_dict_post", {"state": packed, "param_groups": groups})  # type: ignore[no-any-return]
+        return self._pf_replaced("state_dict_post", {"state": packed, "param_groups": groups})  # type: ignore[no-any-return]
 
     @property
-    def _numbers(self) -> Container[str]:
+    def _pf_numbers(self) -> Container[str]:
         """The options that this rule reads as plain numbers."""
-        return () if self._steps_itself else self.defaults
+        return () if self._pf_steps_itself else self.defaults
 
     @property
-    def _steps_itself(self) -> bool:
+    def _pf_steps_itself(self) -> bool:
         """Whether a subclass has a step() of its own, as optimisers written for PyTorch have: its state is its own."""
         return type(self).step is not Optimizer.step
 
-    def _packed(self, group: ParamGroup, p: Tensor, step: float | None) -> dict[str, Any]:
+    def _pf_packed(self, group: ParamGroup, p: Tensor, step: float | None) -> dict[str, Any]:
         """What is saved of one parameter. One that was never updated has no state in PyTorch either."""
-        if self._steps_itself:
-            return {k: v.detach() if isinstance(v, Tensor) else v for k, v in self._state.get(p, {}).items()}
-        if step == 0 and not self.saves_untouched:
+        if self._pf_steps_itself:
+            return {k: v.detach() if isinstance(v, Tensor) else v for k, v in self._pf_state.get(p, {}).items()}
+        if step == 0 and not self._pf_rule.saves_untouched:
             return {}
         count = {} if step is None else {"step": tensor(step, dtype=float32)}
-        return {**count, **{name: self._state[p][name]._snapshot() for name in self.slots_of(group, p)}}
+        return {**count, **{name: self._pf_state[p][name]._snapshot() for name in self._pf_rule.slots_of(group, p)}}
 
-    def _unpacked_step(self, entry: dict[str, Any]) -> float:
+    def _pf_unpacked_step(self, entry: dict[str, Any]) -> float:
         """How often a parameter was updated, from what was saved of it."""
         return float(entry.get("step", 0.0))
 
@@ -359,7 +351,7 @@ class Optimizer(HookMethods, PublicState):
 
         >>> optimizer.load_state_dict(saved["optimizer"])
         """
-        state_dict = self._replaced("load_state_dict_pre", state_dict.copy())
+        state_dict = self._pf_replaced("load_state_dict_pre", state_dict.copy())
         saved = {int(k): v for k, v in state_dict["state"].items()}  # JSON makes strings of numbers
         new_groups = [{k: v for k, v in g.items() if k != "params"} for g in state_dict["param_groups"]]
         have = [len(g["params"]) for g in self.param_groups]
@@ -373,33 +365,33 @@ class Optimizer(HookMethods, PublicState):
         entries = [[saved.get(int(next(numbers)), {}) for _ in g["params"]] for g in self.param_groups]
         for group, new, states in zip(self.param_groups, new_groups, entries, strict=True):
             for p, entry in zip(group["params"], states, strict=True):
-                self._check_entry(p, entry, self.slots_of({**group, **new}, p))
+                self._pf_check_entry(p, entry, self._pf_rule.slots_of({**group, **new}, p))
         changed: list[Tensor] = []
         for group, new, states in zip(self.param_groups, new_groups, entries, strict=True):
             group.update(new)
             for p, entry in zip(group["params"], states, strict=True):
-                if self._steps_itself:
-                    self._state[p] = {name: _kept(value, p) for name, value in entry.items()}
+                if self._pf_steps_itself:
+                    self._pf_state[p] = {name: _kept(value, p) for name, value in entry.items()}
                     continue
-                for name, value in self.slots_of(group, p).items():
-                    cell, kept = self._state[p][name], entry.get(name)
+                for name, value in self._pf_rule.slots_of(group, p).items():
+                    cell, kept = self._pf_state[p][name], entry.get(name)
                     cell._rebind(full_like(cell, value).clone() if kept is None else _copied(kept, cell))
                     changed.append(cell)
             if group.steps is not None:
-                group.steps._rebind(tensor([self._unpacked_step(entry) for entry in states], dtype=float64))
+                group.steps._rebind(tensor([self._pf_unpacked_step(entry) for entry in states], dtype=float64))
         evaluate(changed)
-        for hook in self._hooks_of("load_state_dict_post"):
+        for hook in self._pf_hooks_of("load_state_dict_post"):
             hook(self)
 
-    def _check_entry(self, p: Tensor, entry: dict[str, Any], names: dict[str, float]) -> None:
+    def _pf_check_entry(self, p: Tensor, entry: dict[str, Any], names: dict[str, float]) -> None:
         """Raise for saved state that does not belong to this parameter."""
         for name, value in entry.items():
-            if name == "step" or value is None or self._steps_itself:
+            if name == "step" or value is None or self._pf_steps_itself:
                 continue
             if name not in names:
                 raise StateDictError(
-                    f"[load_state_dict] expected state named {', '.join(names) or 'nothing'} for {self._name} but got "
-                    f"{name!r}; was it saved by another optimiser?"
+                    f"[load_state_dict] expected state named {', '.join(names) or 'nothing'} for {self._pf_name} but "
+                    f"got {name!r}; was it saved by another optimiser?"
                 )
             wanted = _shape(p, names[name])
             if tuple(np.shape(value)) != wanted:
@@ -409,7 +401,7 @@ class Optimizer(HookMethods, PublicState):
                 )
 
     def __repr__(self) -> str:
-        lines = [f"{self._name} ("]
+        lines = [f"{self._pf_name} ("]
         for number, group in enumerate(self.param_groups):
             lines.append(f"Parameter Group {number}")
             lines += [f"    {key}: {group[key]}" for key in sorted(group) if key not in ("params", "param_names")]

@@ -66,13 +66,13 @@ class PublicState:
         param_groups: list[ParamGroup]
 
         @property
-        def _steps_itself(self) -> bool: ...
-        def _arrange(self, group: ParamGroup, params: list[Tensor] | None = None) -> None: ...
+        def _pf_steps_itself(self) -> bool: ...
+        def _pf_arrange(self, group: ParamGroup, params: list[Tensor] | None = None) -> None: ...
 
     shows_steps = True  # whether PyTorch's optimiser of this name keeps a "step" for each parameter
-    _public = False  # whether a program has asked for `state`: else nobody can have changed it
-    _known: tuple[Any, ...] = ()  # parameters and state as they were at the last step
-    _adoptions = 0
+    _pf_public = False  # whether a program has asked for `state`: else nobody can have changed it
+    _pf_known: tuple[Any, ...] = ()  # parameters and state as they were at the last step
+    _pf_adoptions = 0
 
     @property
     def state(self) -> defaultdict[Tensor, dict[str, Any]]:
@@ -80,30 +80,30 @@ class PublicState:
 
         >>> optimizer.state[weight]["exp_avg"].zero_()
         """
-        if state.tracer is None and not self._steps_itself:
-            same, self._public = self._is_known(), True
+        if state.tracer is None and not self._pf_steps_itself:
+            same, self._pf_public = self._pf_is_known(), True
             for group in self.param_groups:
-                self._show_steps(group)
+                self._pf_show_steps(group)
             if same:
-                self._known = self._cells()
-        return self._state
+                self._pf_known = self._pf_cells()
+        return self._pf_state
 
     @state.setter
     def state(self, value: dict[Tensor, dict[str, Any]]) -> None:
-        self._public, self._known = True, ()
+        self._pf_public, self._pf_known = True, ()
         self.__dict__["state"] = value if isinstance(value, defaultdict) else defaultdict(dict, value)
 
     @property
-    def _state(self) -> defaultdict[Tensor, dict[str, Any]]:
+    def _pf_state(self) -> defaultdict[Tensor, dict[str, Any]]:
         return self.__dict__["state"]  # type: ignore[no-any-return]
 
-    def _show_steps(self, group: ParamGroup) -> None:
+    def _pf_show_steps(self, group: ParamGroup) -> None:
         """Give the state of each parameter its count of steps; a number that a program has put there is taken over."""
         if group.steps is None or not self.shows_steps:
             return
         given: dict[int, float] = {}
         for at, p in enumerate(group["params"][: len(group.steps)]):
-            entry = self._state.get(p)
+            entry = self._pf_state.get(p)
             step = entry.get("step") if entry else None
             if not entry or (type(step) is Step and step.group is group and step.at == at):
                 continue
@@ -112,29 +112,29 @@ class PublicState:
             entry["step"] = Step(group, at)
         count_from(group, given)
 
-    def _cells(self) -> tuple[Any, ...]:
+    def _pf_cells(self) -> tuple[Any, ...]:
         found: list[Any] = []
         for group in self.param_groups:
             found += group["params"]
-        if self._public:
-            entries = map(self._state.get, tuple(found))
+        if self._pf_public:
+            entries = map(self._pf_state.get, tuple(found))
             for entry in entries:
                 found += entry.values() if entry else ()
         return tuple(found)
 
-    def _is_known(self) -> bool:
-        now = self._cells()
-        return len(now) == len(self._known) and all(map(is_, now, self._known))
+    def _pf_is_known(self) -> bool:
+        now = self._pf_cells()
+        return len(now) == len(self._pf_known) and all(map(is_, now, self._pf_known))
 
-    def _adopt(self) -> None:
+    def _pf_adopt(self) -> None:
         """Take over what a program has put in the place of parameters or of their state."""
-        if self._is_known():
+        if self._pf_is_known():
             return
-        self._adoptions += 1  # another graph: jitted steps know tensors by their identity
+        self._pf_adoptions += 1  # another graph: jitted steps know tensors by their identity
         for group in self.param_groups:
-            self._arrange(group, [p for p in group["params"] if p.grad is not None])
-            self._show_steps(group)
-        self._known = self._cells()
+            self._pf_arrange(group, [p for p in group["params"] if p.grad is not None])
+            self._pf_show_steps(group)
+        self._pf_known = self._pf_cells()
 
 
 def check_shape(optimizer: str, name: str, value: Any, wanted: tuple[int, ...]) -> None:

@@ -18,12 +18,12 @@ class Momentum(Optimizer):
 
     shows_steps = False
 
-    def _packed(self, group: ParamGroup, p: Tensor, step: float | None) -> dict[str, Tensor]:
-        packed = super()._packed(group, p, step)
+    def _pf_packed(self, group: ParamGroup, p: Tensor, step: float | None) -> dict[str, Tensor]:
+        packed = super()._pf_packed(group, p, step)
         packed.pop("step", None)  # PyTorch has none
         return packed
 
-    def _unpacked_step(self, entry: dict[str, Any]) -> float:
+    def _pf_unpacked_step(self, entry: dict[str, Any]) -> float:
         return float(entry.get("momentum_buffer") is not None)
 
 

@@ -1,4 +1,6 @@
-"""torch.ops.aten by its path: each op that has a function or a method here, as `pf.ops.aten.add.Tensor(x, y)`."""
+"""torch.ops by its path: `pf.ops.aten.add.Tensor(x, y)`, for each op that has a function or a method here, and
+`pf.ops.load_library`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import importlib
 from typing import Any
 
 from pyflame import ops
-from pyflame.core.errors import suggest
+from pyflame.core.errors import ForeignLibraryError, suggest
 from pyflame.tensor.dispatch import FUNCTIONS
 from pyflame.tensor.tensor import Tensor
 
@@ -44,4 +46,12 @@ class Aten:
         return packet
 
 
-vars(ops)["aten"] = Aten()
+def load_library(path: str) -> None:
+    """Raises: a library of ops for PyTorch calls libtorch. Programs catch the OSError and do without."""
+    raise ForeignLibraryError(
+        f"[load_library] expected ops made here but got {path!r}, which was compiled for PyTorch; define them with "
+        "pf.library.custom_op"
+    )
+
+
+vars(ops).update(aten=Aten(), load_library=load_library)

@@ -70,8 +70,16 @@ def _real(self: Tensor) -> Tensor:
     return FUNCTIONS["real"](self)  # type: ignore[no-any-return]
 
 
+def _set_real(self: Tensor, value: Any) -> None:
+    _real(self)[...] = value
+
+
 def _imag(self: Tensor) -> Tensor:
     return FUNCTIONS["imag"](self)  # type: ignore[no-any-return]
+
+
+def _set_imag(self: Tensor, value: Any) -> None:
+    _imag(self)[...] = value
 
 
 def stride(self: Tensor, dim: int | None = None) -> Any:
@@ -485,8 +493,8 @@ METHODS: dict[str, Any] = {
     "_base": property(_base, doc="The tensor at the root of a view that gradients flow through; None for any other."),
     "_is_view": _is_view,
     "data": property(_get_data, _set_data, doc="The same memory without its tape; assigning replaces it."),
-    "real": property(_real, doc="The real parts."),
-    "imag": property(_imag, doc="The imaginary parts, of complex numbers."),
+    "real": property(_real, _set_real, doc="The real parts; assigning writes them."),
+    "imag": property(_imag, _set_imag, doc="The imaginary parts, of complex numbers; assigning writes them."),
     "T": property(_transposed, doc="All axes in reverse order."),
     "mT": property(_matrix_transposed, doc="The last two axes swapped."),
     "mH": property(_adjoint, doc="The last two axes swapped, and conjugated."),

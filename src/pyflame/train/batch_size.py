@@ -150,7 +150,7 @@ def find_for_training(
     """The batch for training steps of `compute`, made with `options` (see Steps)."""
     make = partial(StillSteps, compute, model, optimizer, {}, **options)
     trial = training(model, make, search.effective is not None, search.device)
-    moved = [model, optimizer] if optimizer._steps_itself else []  # such a step may not know `skip`
+    moved = [model, optimizer] if optimizer._pf_steps_itself else []  # such a step may not know `skip`
     kept = [*keep, *moved, *(v for v in (options["scaler"], loss_fn) if hasattr(v, "load_state_dict"))]
     with unchanged(kept), unchanged([model, optimizer], weights=False):
         return search.run(trial)

@@ -73,7 +73,7 @@ def training(model: Module, make: Callable[[], StillSteps], accumulate: bool, de
     def trial() -> Calls:
         model.train()
         steps = make()
-        if not steps.optimizer._steps_itself:  # one that does may not know `skip`; it is put back afterwards
+        if not steps.optimizer._pf_steps_itself:  # one that does may not know `skip`; it is put back afterwards
             steps.still = tensor(True, device=device)
         if not accumulate:
             return lambda batch: [(steps.step, (batch,))]

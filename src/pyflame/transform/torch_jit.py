@@ -191,5 +191,6 @@ def install(jit: Any) -> None:
         setattr(jit, function.__name__, function)
     jit.Final, jit.isinstance = Final, is_instance
     sys.modules["pyflame.jit.annotations"] = _annotations()
+    jit.__path__ = []  # so that it is imported under other names of the package, too
     jit.unused = jit.interface = jit.script_method = jit._overload = jit._overload_method = export
     jit.script_if_tracing = jit._script_if_tracing = script
