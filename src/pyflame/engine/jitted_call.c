@@ -126,23 +126,33 @@ static int gather(attempted *a, object *fixed) {
   return RAN;
 }
 
-static int on_cpu(attempted *a, object *known) {
-  const int64_t *from = words(item(item(known, NUMBERS), 0));
-  object *numbers = item(item(known, NUMBERS), 1);
+/* The numbers of a run: of each the argument that it is, or -1 for one of `numbers`. Without `args` all are those. */
+static int bind_given(bound *b, object *numbers, const int64_t *from, object *args) {
   const size count = PyTuple_Size(numbers);
-  if (begin_run(&a->run, known)) return -1;
-  object **given_now = malloc((size_t)(count + 1) * sizeof *given_now);
-  if (!given_now) return PyErr_NoMemory(), -1;
-  for (size i = 0; i < count; i++) given_now[i] = from[i] < 0 ? item(numbers, i) : item(a->args, from[i]);
-  int status = bind_uniforms(&a->run, given_now, count, NULL);
-  free(given_now);
-  if (status > 0) status = bind_memory(&a->run, a->values, item(known, POOL), NULL);
-  if (status <= 0 || (status = launch(&a->run)) != LEFT_TO_PYTHON) return status;
-  object *record = PyBytes_FromStringAndSize((const char *)(a->run.call + ERROR), 3 * sizeof(int64_t));
-  object *said = record ? PyObject_CallFunctionObjArgs(item(known, REPORT), record, NULL) : NULL;
+  object **now = malloc((size_t)(count + 1) * sizeof *now);
+  if (!now) return PyErr_NoMemory(), -1;
+  for (size i = 0; i < count; i++) now[i] = !args || from[i] < 0 ? item(numbers, i) : item(args, from[i]);
+  const int status = bind_uniforms(b, now, count, NULL);
+  free(now);
+  return status;
+}
+
+/* Raise what a run has left in its record. */
+static void report(const bound *b, object *raise) {
+  object *record = PyBytes_FromStringAndSize((const char *)(b->call + ERROR), 3 * sizeof(int64_t));
+  object *said = record ? PyObject_CallFunctionObjArgs(raise, record, NULL) : NULL;
   Py_DecRef(record);
   if (said) PyErr_BadInternalCall(); /* it raises what the record says */
   Py_DecRef(said);
+}
+
+static int on_cpu(attempted *a, object *known) {
+  const int64_t *from = words(item(item(known, NUMBERS), 0));
+  if (begin_run(&a->run, known)) return -1;
+  int status = bind_given(&a->run, item(item(known, NUMBERS), 1), from, a->args);
+  if (status > 0) status = bind_memory(&a->run, a->values, item(known, POOL), NULL);
+  if (status <= 0 || (status = launch(&a->run)) != LEFT_TO_PYTHON) return status;
+  report(&a->run, item(known, REPORT));
   return -1;
 }
 

@@ -1,7 +1,7 @@
 /* What Python is too slow for, over Python's own objects: making objects with slots (core/maker.py), here; the walk over
  * a pending graph (walk.c); evaluating one whose plan is known (known.c); calling a jitted function again
- * (jitted_call.c); making the Nodes of a call whose outcome is known (calls.c); and views (reads.c). The six files are
- * one text.
+ * (jitted_call.c); running a plan on memory of the caller's (direct.c); making the Nodes of a call whose outcome is known
+ * (calls.c); and views (reads.c). The seven files are one text.
  *
  * Of Python it takes functions that every CPython has under these names (the stable ABI), declared here, so that no
  * headers of Python are needed. They are weak: where a process does not show them, `_ready` says so. Where objects hold
@@ -31,6 +31,7 @@ enum { FASTCALL = 0x80 };
   is(object *, PyObject_GetAttr, object *, object *) \
   is(int, PyObject_SetAttr, object *, object *, object *) \
   is(object *, PyObject_CallFunctionObjArgs, object *, ...) \
+  is(object *, PyObject_CallMethodObjArgs, object *, object *, ...) \
   is(object *, PyLong_FromLongLong, long long) \
   is(long long, PyLong_AsLongLong, object *) \
   is(double, PyFloat_AsDouble, object *) \

@@ -28,9 +28,10 @@ from pyflame.runtime.cpu.device import PAUSE, runner_text
 from pyflame.runtime.pool import Block, HostPool
 
 _THING, _NUMBERS, _NUMBER = ctypes.py_object, ctypes.c_void_p, ctypes.c_int64
-_FILES = ("native", "walk", "known", "jitted_call", "calls", "reads")
+_FILES = ("native", "walk", "known", "jitted_call", "direct", "calls", "reads")
 walk: Callable[..., Any] | None = None  # PendingGraph._walk
 _caller: Callable[..., Any] | None = None  # gives what calls jitted functions
+direct: Callable[..., Any] | None = None  # runs plans on memory of the caller's: (rows, arguments, what to give else)
 
 
 def native_text() -> str:
@@ -46,7 +47,7 @@ def load() -> None:
     # with the runner, which every plan of the CPU needs: two files compile at once
     wanted = [one.name for one in WANTED]
     texts = [
-        (native_text(), ("_ready", "_given", "_walk", "_known", "_number", "_maker", "_call", *wanted)),
+        (native_text(), ("_ready", "_given", "_walk", "_known", "_number", "_maker", "_call", "_direct", *wanted)),
         (runner_text(), ("_run",)),
     ]
     (ready, *functions), (run,) = compiler.functions(texts)
@@ -57,8 +58,8 @@ def load() -> None:
 
 def _take(functions: Sequence[int], run: int) -> None:
     """Let C do what it can. What goes in: the addresses of its functions, and the runner's."""
-    global walk, _caller
-    given, walk_of, known_of, number_of, maker_of, call_of, *wanted = functions
+    global walk, _caller, direct
+    given, walk_of, known_of, number_of, maker_of, call_of, direct_of, *wanted = functions
     places = _offsets(Node, ("srcs", "op", "sig", "serial", "data", "attrs", "line"))
     places += _offsets(OpDef, ("plain", "kind", "alias")) + _offsets(Value, ("storage", "offset", "strides"))
     places += _offsets(Block, ("address", "memory", "nbytes"), cpu().allocate(0))
@@ -73,6 +74,7 @@ def _take(functions: Sequence[int], run: int) -> None:
         names = "address", "_allocated", "_allocations", "_recent_peak", "_peak"
         known.in_c = made((views.LAYOUTS, views.view_of_memory, STARTS, learn_start, *methods, *names), run, PAUSE)
         _caller = ctypes.PYFUNCTYPE(_THING, _THING, _NUMBERS)(call_of)
+        direct = ctypes.PYFUNCTYPE(_THING, _THING)(direct_of)(("data_ptr", "stride"))
     _make_objects(maker_of)
     for one, function in zip(WANTED, wanted, strict=True):
         of_maker = [_address(thing) if isinstance(thing, Maker) else thing for thing in one.things]

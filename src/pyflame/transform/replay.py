@@ -73,7 +73,7 @@ class Replay:
         self.constants = constants_of(trace, graph)
         # The same tuple at each call, if they are the same: a runner may know it again.
         same = all(source == "value" for source, _ in self.constants)
-        self._same_constants = tuple([value for _, value in self.constants]) if same else None
+        self.unchanging = tuple([value for _, value in self.constants]) if same else None
         self._split_outputs(outputs_of(trace, planned))
         self.feed = Feed(trace, planned.plan, inputs, [sig for _, _, _, sig in self._new_gradients])
         self.debug = debugging()
@@ -150,8 +150,8 @@ class Replay:
 
     def numbers(self, leaves: list[Any]) -> Sequence[Any]:
         """The constants of the plan, with what generators give now."""
-        if self._same_constants is not None:
-            return self._same_constants
+        if self.unchanging is not None:
+            return self.unchanging
         draws = [wrap_int(n, int64) for generator in self.generators for n in generator.next_stream()]
         return [
             leaves[at] if source == "arg" else draws[at] if source == "draw" else at for source, at in self.constants

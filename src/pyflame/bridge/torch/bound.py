@@ -68,7 +68,7 @@ class Bound:
         for number, result in enumerate(plan.results):
             if _is_whole(result, plan):
                 whole.setdefault(result.slot, number)
-        self._makers = [
+        self.makers = [
             self._whole(plan.results[whole[slot]].meta, orders[whole[slot]], device)
             if slot in whole
             else _maker((size,), (1,), uint8, device)
@@ -79,6 +79,12 @@ class Bound:
             (r.slot, None) if whole.get(r.slot) == n else (r.slot, (r, orders[n])) for n, r in enumerate(plan.results)
         ]
 
+    @property
+    def slots(self) -> list[int] | None:
+        """Of each result the memory that it is; None: some are copied out of it."""
+        slots = [slot for slot, copied in self._results if copied is None]
+        return slots if len(slots) == len(self._results) else None
+
     @staticmethod
     def _whole(meta: Any, order: Order | None, device: torch.device) -> Maker:
         """Makes a result: row-major in the plan's order of axes, seen in torch's."""
@@ -88,7 +94,7 @@ class Bound:
 
     def run(self, addresses: Sequence[int], leaves: list[Any]) -> list[torch.Tensor]:
         """Run it on arguments at these addresses."""
-        memory = [make() for make in self._makers]
+        memory = [make() for make in self.makers]
         self.plan.run(addresses, [m.data_ptr() for m in memory], leaves)
         return [memory[slot] if copied is None else _copied(*copied, memory, leaves) for slot, copied in self._results]
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import operator
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import starmap
 from operator import and_
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.fx import GraphModule, Node, map_arg
@@ -47,13 +48,14 @@ from pyflame.bridge.torch.table import call_row, row_of
 from pyflame.core import knobs
 from pyflame.core.device import DeviceId
 from pyflame.core.dtype import default
-from pyflame.core.precision import tf32_allowed
+from pyflame.core.precision import choice, tf32_allowed
 from pyflame.core.shape import inverse
 from pyflame.core.state import mode, state
-from pyflame.transform.direct import direct
+from pyflame.transform.direct import ARGUMENT, ITSELF, MADE, MISSED, Argument, Row, again, direct
 
 Step = Callable[[dict[Node, Any]], None]
 _UNBOUND: Any = object()  # instead of a plan that was not made yet
+MAX_ROWS = 8  # of one graph
 
 
 def memory_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
@@ -83,6 +85,13 @@ def run_nodes(nodes: Iterable[Node], env: dict[Node, Any], generator: pf.Generat
         env[node] = fitted(call_row(row, args, kwargs), expected(node))
 
 
+class WholeGraph(NamedTuple):
+    """A graph of one part: which arguments it takes, and of each result what it is (as in a row) and which."""
+
+    taken: list[int]
+    results: list[tuple[int, Any]]
+
+
 class OurPart:
     """Nodes that run as one jitted function, on tensors of the torch device `place`."""
 
@@ -106,6 +115,10 @@ class OurPart:
         self.dynamic = any(is_symbolic(v) for v in examples)
         self.shared = device == device_of(place)  # the plan reads torch's memory
         self.bound: OrderedDict[Any, Bound | None] = OrderedDict()
+        self.rows: tuple[Row, ...] = ()  # calls of the whole graph that are made in C
+        changing = self.numeric or self.lazy or self.elsewhere or self.dynamic or self.random
+        self.may_have_rows = not changing
+        self.graph: WholeGraph | None = None  # if this part is all of it
 
     def _compute(self, *values: Any) -> list[Any]:
         env: dict[Node, Any] = dict(zip(self.inputs, values, strict=True))
@@ -115,6 +128,19 @@ class OurPart:
 
     def __call__(self, env: dict[Node, Any]) -> None:
         env.update(zip(self.outputs, self.run([env[n] for n in self.inputs]), strict=True))
+
+    def run_graph(self, args: list[Any]) -> Sequence[Any]:
+        """The results of the graph that this part is all of; `args` is emptied."""
+        if self.rows:
+            results: Sequence[Any] = again(self.rows, args)
+            if results is not MISSED:
+                return results
+        assert self.graph is not None
+        out = self.run([args[i] for i in self.graph.taken])
+        sources: tuple[Any, ...] = out, args
+        results = [which if kind == ITSELF else sources[kind][which] for kind, which in self.graph.results]
+        args.clear()
+        return results
 
     def run(self, given: list[Any]) -> list[torch.Tensor]:
         """The outputs for these inputs."""
@@ -149,7 +175,21 @@ class OurPart:
         self.bound[key] = bound
         while len(self.bound) > knobs.PLAN_CACHE.integer():
             self.bound.popitem(last=False)
+        if bound is not None and self.graph is not None and self.may_have_rows:
+            self._lay(bound, self.graph, key[0])
         return bound
+
+    def _lay(self, bound: Bound, graph: WholeGraph, layout: Sequence[tuple[int, ...]]) -> None:
+        """Let C make such calls of the graph from now on, where it can."""
+        slots = bound.slots
+        if slots is None:
+            return
+        arguments = list(starmap(Argument, zip(graph.taken, layout, self.masks, strict=True)))
+        results = [(kind, slots[which] if kind == MADE else which) for kind, which in graph.results]
+        guards = (choice, "precision", choice.precision), (default, "float", default.float)
+        row = bound.plan.row(arguments, bound.makers, results, (*guards, (state, "deterministic", state.deterministic)))
+        if row is not None:
+            self.rows = row, *self.rows[: MAX_ROWS - 1]
 
     def _ours(self, given: list[Any]) -> list[Any]:
         return [to_pyflame(v.detach(), self.device) if isinstance(v, torch.Tensor) else v for v in given]
@@ -288,15 +328,17 @@ class Program:
         self.steps, self.dead = self._steps(output)
         self.whole = self._whole()
 
-    def _whole(self) -> tuple[OurPart, list[int], list[int]] | None:
-        """Where one plan is all there is: that part, and which arguments it takes and which of its outputs are the
-        results. Most graphs are, and need no table of values."""
+    def _whole(self) -> OurPart | None:
+        """Where one plan is all there is: that part. Most graphs are, and need no table of values."""
         if len(self.steps) != 1 or self.views or self.constants or not isinstance(part := self.steps[0], OurPart):
             return None
-        if not all(r in part.outputs for r in self.result):
-            return None
-        taken = [self.placeholders.index(n) for n in part.inputs]
-        return part, taken, [part.outputs.index(r) for r in self.result]
+        made, arguments = ({n: i for i, n in enumerate(nodes)} for nodes in (part.outputs, self.placeholders))
+        results = [
+            (MADE, made[r]) if r in made else (ARGUMENT, arguments[r]) if r in arguments else (ITSELF, r)
+            for r in self.result
+        ]
+        part.graph = WholeGraph([arguments[n] for n in part.inputs], results)
+        return part
 
     def _steps(self, output: Node) -> tuple[list[Step], list[list[Node]]]:
         """What to run, and which values nobody needs after each step."""
@@ -330,11 +372,7 @@ class Program:
 
     def _run(self, args: list[Any]) -> Sequence[Any]:
         if self.whole is not None:
-            part, taken, results = self.whole
-            given = [args[i] for i in taken]
-            args.clear()
-            out = part.run(given)
-            return [out[i] for i in results]
+            return self.whole.run_graph(args)
         env: dict[Any, Any] = dict(zip(self.placeholders, args, strict=True))
         args.clear()
         env.update(self.constants)

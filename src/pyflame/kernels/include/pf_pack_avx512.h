@@ -31,22 +31,37 @@ PF_UNUSED static void pf_transpose_16(uint32_t *dst, int64_t dst_stride, const c
   }
 }
 
-/* Rows of `count` words become panels of `step` lines, one behind the other, the last one `unit`-rounded with zeros. All
- * panels take their part of a row before the next row is read: rows are far apart, so each of their cache lines is
- * asked for once, and early. */
+/* `rows` rows of `count` words of a panel: read where they lie, written one behind the other, `width` words each. */
+PF_ALWAYS_INLINE void pf_copy_lines(const int rows, uint32_t *to, int64_t width, const uint32_t *src, int64_t src_stride,
+                                    int64_t count) {
+  const uint32_t read = (uint32_t)((UINT64_C(1) << count) - 1), written = (uint32_t)((UINT64_C(1) << width) - 1);
+  if (width <= 16) {
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+      _mm512_mask_storeu_epi32(to + r * width, (__mmask16)written, _mm512_maskz_loadu_epi32((__mmask16)read, src + r * src_stride));
+    return;
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < rows; r++) {
+    _mm512_storeu_si512(to + r * width, _mm512_maskz_loadu_epi32((__mmask16)read, src + r * src_stride));
+    _mm512_mask_storeu_epi32(to + r * width + 16, (__mmask16)(written >> 16),
+                             _mm512_maskz_loadu_epi32((__mmask16)(read >> 16), src + r * src_stride + 16));
+  }
+}
+
+/* Rows of `count` words become panels of `step` lines, one behind the other, the last one `unit`-rounded with zeros.
+ * Eight rows at a time go into each panel: rows are far apart, often by a multiple of the first cache's size, so what is
+ * read in one go must not be more than its ways; what is written lies together. */
 PF_UNUSED static void pf_copy_rows(uint32_t *dst, int64_t step, int64_t unit, const uint32_t *src, int64_t src_stride,
                                    int64_t count, int64_t words) {
-  for (int64_t w = 0; w < words; w++, src += src_stride)
+  enum { ROWS = 8 };
+  for (int64_t w = 0; w < words; w += ROWS, src += ROWS * src_stride)
     for (int64_t line = 0; line < count; line += step) {
       const int64_t here = pf_min(step, count - line), width = pf_round_up(here, unit);
-      const uint32_t read = (uint32_t)((UINT64_C(1) << here) - 1), written = (uint32_t)((UINT64_C(1) << width) - 1);
       uint32_t *to = dst + line * words + w * width;
-      __builtin_prefetch(src + line + 32 * src_stride);
-      _mm512_mask_storeu_epi32(to, (__mmask16)written, _mm512_maskz_loadu_epi32((__mmask16)read, src + line));
-      if (width > 16) {
-        __builtin_prefetch(src + line + 16 + 32 * src_stride);
-        _mm512_mask_storeu_epi32(to + 16, (__mmask16)(written >> 16), _mm512_maskz_loadu_epi32((__mmask16)(read >> 16), src + line + 16));
-      }
+      if (w + ROWS <= words) pf_copy_lines(ROWS, to, width, src + line, src_stride, here);
+      else
+        for (int64_t r = 0; r < words - w; r++) pf_copy_lines(1, to + r * width, width, src + line + r * src_stride, 0, here);
     }
 }
 
