@@ -205,7 +205,9 @@ PF_KERNEL(PF_GLUE(PF_NAME, _few)) {
       float *to = out + t * block;
       int64_t c = 0;
 #if PF_INTERLEAVED
-      for (; c < part.width; c += PF_LANES) pf_dot_set(part.weights + c * stride, rows, ld, k, to + c, block);
+      for (; c + (PF_SETS - 1) * PF_LANES < part.width; c += PF_SETS * PF_LANES)
+        pf_dot_sets(PF_SETS, part.weights + c * stride, PF_LANES * stride, rows, ld, k, to + c, block);
+      for (; c < part.width; c += PF_LANES) pf_dot_sets(1, part.weights + c * stride, 0, rows, ld, k, to + c, block);
 #else
       for (; c + PF_LINES <= part.width; c += PF_LINES)
         pf_dot_lines(PF_LINES, part.weights + c * stride, stride, rows, ld, k, to + c, block);

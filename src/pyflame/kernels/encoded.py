@@ -1,4 +1,4 @@
-"""Launches of encoded.c and encoded_float.c: which of them multiplies, in which blocks, with how much scratch.
+"""Launches of encoded.c, encoded_float.c and encoded_tiles.c: which multiplies, in which blocks, with how much scratch.
 
 They do encoded_linear, and expert_linear: there lines are sorted by their matrix first.
 """
@@ -30,12 +30,14 @@ STACKS = {dtype: name for name, dtype in FLOATS.items()}
 
 _FEW, _FEW_FLOATS = 7, 8  # rows: above that it pays to unpack weights for all of them
 _FEW_EACH, _FEW_FLOATS_EACH = 3, 6  # the same for each matrix of a stack on average, in integers or in floats
-_LINES = 16  # of one iteration of `few`
+_LINES = 16  # of one iteration of `few`, at least: vectors may take two sets of theirs at once
 _GRAIN = 48 << 10  # bytes of weights worth waking a thread for
 _MOST_LANES = 32  # PF_NR at most
 _PANEL = 16384  # bytes of codes of a panel: PF_DEPTH elements of PF_NR lines
 _ROWS_BYTES = 704 << 10  # what the rows of a task may take of L2
 _DEPTH = 512
+_TILE_LINES, _TILE_DEPTH = 32, 256  # of a panel of encoded_tiles.c
+_TILE_ROWS, _TILE_COLS = 512, 512  # of its tasks, at most
 
 
 def _planes(kind: Encoding, bits: int) -> int:
@@ -105,9 +107,9 @@ def _parts(m: int, rows: int, matrices: int) -> int:
     return (m + min(m, matrices) * (rows - 1)) // rows
 
 
-def _few_blocks(m: int, n: int, rows: int, matrices: int, row_bytes: int) -> _Blocks:
+def _few_blocks(m: int, n: int, rows: int, matrices: int, row_bytes: int, lines: int = _LINES) -> _Blocks:
     parts = _parts(m, rows, matrices)
-    return _Blocks(rows, _LINES, 0, parts, parts * -(-n // _LINES), 0, align(rows * (row_bytes + 4 * _LINES)))
+    return _Blocks(rows, lines, 0, parts, parts * -(-n // lines), 0, align(rows * (row_bytes + 4 * lines)))
 
 
 def _tasks(parts: int, n: int, workers: int) -> tuple[int, int]:
@@ -137,12 +139,27 @@ def _rows_at_once(target: Target) -> int:
     return 6 if lanes(target) == 16 else 4
 
 
+def tiled(kind: Encoding, bits: int, target: Target) -> bool:
+    """Whether many rows are multiplied in AMX's tiles: float32 weights and x that must not be rounded are not."""
+    needed = {"amx_bf16", "avx512_bf16", "avx512f", "avx512bw", "avx512vl", "avx512_vnni"}
+    return bits <= 16 and kind.name != "f32" and needed <= set(target.isa)
+
+
+@whole
+def _tile_blocks(m: int, n: int, row: int, pieces: int, matrices: int, workers: int) -> tuple[int, ...]:
+    rows = even_block(m, _TILE_ROWS, 32)
+    parts = _parts(m, rows, matrices)
+    cols = even_block(n, max(_TILE_LINES, min(_TILE_COLS, n * parts // (2 * workers))), _TILE_LINES)
+    worker = 2 * _TILE_DEPTH * _TILE_LINES * pieces + 4 * round_up(rows, 16) * (cols + 16)
+    return _Blocks(rows, cols, 0, parts, parts * -(-n // cols), align(pieces * (m + 15) * row), align(worker))
+
+
 @whole
 def _integer_blocks(
-    m: int, n: int, k: int, group: int, row: int, few: int, step: int, matrices: int, workers: int
+    m: int, n: int, k: int, group: int, row: int, few: int, lines: int, step: int, matrices: int, workers: int
 ) -> tuple[int, ...]:
     if few:
-        return _few_blocks(m, n, few, matrices, row)
+        return _few_blocks(m, n, few, matrices, row, max(_LINES, 2 * lines))
     rows = even_block(m, max(step, _ROWS_BYTES // row), step)
     parts = _parts(m, rows, matrices)
     cols, tasks = _tasks(parts, n, workers)
@@ -172,14 +189,36 @@ def _integers(work: _Work, target: Target) -> tuple[_Blocks, int, Phase, str]:
     group, (m, n, k) = GROUPS[work.kind.name], work[:3]
     planes, step = _planes(work.kind, work.bits), _rows_at_once(target)
     row = _rounded_bytes(k, group, planes, work.lines if work.few else 0)
-    blocks = _Blocks(*_integer_blocks(m, n, k, group, row, work.few, step, work.matrices, target.workers))
+    blocks = _Blocks(*_integer_blocks(m, n, k, group, row, work.few, work.lines, step, work.matrices, target.workers))
     first = Phase("_round", round_up(m, step), max(1, 16384 // max(1, k)))
+    return blocks, row, first, f'{macros(_coded(work) | {"PF_PLANES": planes})}#include "encoded.c"\n'
+
+
+def _coded(work: _Work) -> dict[str, object]:
+    """What pf_codes.h asks for."""
     kind = work.kind
-    codes = {
-        "PF_ENCODING": kind.name, "PF_GROUP": group, "PF_BLOCK": kind.block, "PF_BLOCK_BYTES": kind.nbytes,
-        "PF_PLANES": planes, "PF_INTERLEAVED": work.lines,
+    return {
+        "PF_ENCODING": kind.name, "PF_GROUP": GROUPS[kind.name], "PF_BLOCK": kind.block, "PF_BLOCK_BYTES": kind.nbytes,
+        "PF_INTERLEAVED": work.lines,
     }  # fmt: skip
-    return blocks, row, first, f'{macros(codes)}#include "encoded.c"\n'
+
+
+def _tiles(work: _Work, target: Target) -> tuple[_Blocks, int, Phase, str]:
+    """As `_integers`: encoded_tiles.c"""
+    (m, n, k), name = work[:3], work.kind.name
+    pieces = work.bits // 8  # bfloat16 for a number of x, and for a weight
+    weight_pieces = 1 if name == "bf16" else pieces
+    row = 2 * round_up(k, 32) + 64 * -(-k // _TILE_DEPTH)
+    blocks = _Blocks(*_tile_blocks(m, n, row, pieces, work.matrices, target.workers))
+    text = f"{macros({'PF_X_PIECES': pieces, 'PF_W_PIECES': weight_pieces})}"
+    if name in FLOATS:
+        text += macros({"PF_HALF": int(name == "f16")})
+    elif name in GROUPS:
+        text = f'#include "pf_encoding.h"\n{text}{macros(_coded(work))}'
+    else:
+        text = _decoding(work.kind) + text
+    first = Phase("_round", m + 15, max(1, 16384 // max(1, k)))
+    return blocks, row, first, f'{text}#include "encoded_tiles.c"\n'
 
 
 def _floats(work: _Work, target: Target) -> tuple[_Blocks, int, Phase, str]:
@@ -199,9 +238,11 @@ def encoded_source(launch: Launch, target: Target, epilogue: Epilogue | None) ->
     x, work = launch.operands[0], _Work.of(launch)
     experts = work.share > 0
     made = _integers if _planes(work.kind, work.bits) else _floats
+    if not work.few and tiled(work.kind, work.bits, target):
+        made = _tiles
     blocks, own, first, text = made(work, target)
     args = [*work[:4], blocks.rows, blocks.cols, own, blocks.shared, blocks.worker]
-    grain = max(1, _GRAIN // max(1, _LINES * work.row_bytes))
+    grain = max(1, _GRAIN // max(1, blocks.cols * work.row_bytes))
     phases = [Phase("_few", blocks.tasks, grain)] if work.few else [first, Phase("_mul", blocks.tasks, 1)]
     scratch, epilogue_arg = blocks.shared + target.workers * blocks.worker, EPILOGUE_ARG
     if experts:
@@ -228,11 +269,15 @@ def _float_text(kind: Encoding) -> str:
     dtype = FLOATS.get(kind.name)
     if dtype:
         return f'#define PF_B_T {dtype}\n#include "encoded_float.c"\n'
+    return f'{_decoding(kind)}#define PF_B_T float32\n#include "encoded_float.c"\n'
+
+
+def _decoding(kind: Encoding) -> str:
+    """The decoder of a format, and what tells of its blocks."""
     defines = {
-        "PF_B_T": "float32", "PF_DECODE": "PF_KEY_decode", "PF_BLOCK": kind.block, "PF_BLOCK_BYTES": kind.nbytes,
-        "PF_DECODED": kind.group,
+        "PF_DECODE": "PF_KEY_decode", "PF_BLOCK": kind.block, "PF_BLOCK_BYTES": kind.nbytes, "PF_DECODED": kind.group,
     }  # fmt: skip
-    return f'#include "pf_encoding.h"\n{decoder(kind)}{macros(defines)}#include "encoded_float.c"\n'
+    return f'#include "pf_encoding.h"\n{decoder(kind)}{macros(defines)}'
 
 
 def _prior(node: Node, target: Target) -> float:

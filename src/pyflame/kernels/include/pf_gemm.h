@@ -248,9 +248,6 @@ PF_ALWAYS_INLINE void pf_vector_step(const int rows, const int vecs, const PF_AC
 
 #if PF_AMX
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #if PF_GROUP == 2
 #define PF_DOT _tile_dpbf16ps
 #elif PF_A_TAG == PF_TAG_int8
@@ -265,73 +262,12 @@ PF_ALWAYS_INLINE void pf_vector_step(const int rows, const int vecs, const PF_AC
 #define PF_DOT _tile_dpbuud
 #endif
 
-/* Tiles 0-3 accumulate (row tile * 2 + column tile), 4-5 hold A, 6-7 hold B; all are 16 rows of 64 bytes. */
-PF_UNUSED static void pf_kernel_begin(void) {
-  struct {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-  } __attribute__((aligned(64))) config = {.palette = 1};
-  for (int tile = 0; tile < 8; tile++) config.row_bytes[tile] = 64, config.rows[tile] = 16;
-  /* gcc's intrinsic tells the compiler that it reads 8 bytes: without this it drops the stores to the others. */
-  __asm__ volatile("" : : "r"(&config) : "memory");
-  _tile_loadconfig(&config);
-}
-
-PF_UNUSED static void pf_kernel_end(void) { _tile_release(); }
-
-/* Linux grants the 8 KB of tile state per process, on request. 0: granted. */
-static int64_t pf_kernel_permit(void) {
-  enum { arch_req_xcomp_perm = 0x1023, xfeature_xtiledata = 18 };
-  return syscall(SYS_arch_prctl, arch_req_xcomp_perm, xfeature_xtiledata);
-}
-
-PF_ALWAYS_INLINE void pf_tiles(const int row_tiles, const int col_tiles, int64_t words, const pf_word_t *a,
-                               const pf_word_t *b, PF_ACC_T *c, int64_t ldc, int resume) {
-  const int64_t c_bytes = ldc * 4, b_bytes = col_tiles * 64;
-  if (resume) {
-    _tile_loadd(0, c, c_bytes);
-    if (col_tiles > 1) _tile_loadd(1, c + 16, c_bytes);
-    if (row_tiles > 1) _tile_loadd(2, c + 16 * ldc, c_bytes);
-    if (row_tiles > 1 && col_tiles > 1) _tile_loadd(3, c + 16 * ldc + 16, c_bytes);
-  } else {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-  }
-  for (int64_t w = 0; w < words; w += 16) {
-    _tile_loadd(6, b, b_bytes);
-    _tile_loadd(4, a, 64);
-    PF_DOT(0, 4, 6);
-    if (col_tiles > 1) {
-      _tile_loadd(7, b + 16, b_bytes);
-      PF_DOT(1, 4, 7);
-    }
-    if (row_tiles > 1) {
-      _tile_loadd(5, a + 256, 64);
-      PF_DOT(2, 5, 6);
-      if (col_tiles > 1) PF_DOT(3, 5, 7);
-    }
-    a += row_tiles * 256;
-    b += col_tiles * 256;
-  }
-  _tile_stored(0, c, c_bytes);
-  if (col_tiles > 1) _tile_stored(1, c + 16, c_bytes);
-  if (row_tiles > 1) _tile_stored(2, c + 16 * ldc, c_bytes);
-  if (row_tiles > 1 && col_tiles > 1) _tile_stored(3, c + 16 * ldc + 16, c_bytes);
-}
+#include "pf_amx.h"
 
 PF_UNUSED static void pf_micro(int64_t height, int64_t width, int64_t words, const pf_word_t *a, const pf_word_t *b,
                      PF_ACC_T *c, int64_t ldc, int resume) {
-  if (height > 16 && width > 16)
-    pf_tiles(2, 2, words, a, b, c, ldc, resume);
-  else if (height > 16)
-    pf_tiles(2, 1, words, a, b, c, ldc, resume);
-  else if (width > 16)
-    pf_tiles(1, 2, words, a, b, c, ldc, resume);
-  else
-    pf_tiles(1, 1, words, a, b, c, ldc, resume);
+  const pf_tile_pair pair = {a, b};
+  pf_tiles(height, width, words, 1, &pair, 64, height > 16 ? 2048 : 1024, width > 16 ? 128 : 64, c, ldc, resume);
 }
 
 #else

@@ -13,8 +13,7 @@
 #define PF_INTERLEAVED_H
 
 #include "pf_dot.h"
-
-_Static_assert(PF_INTERLEAVED == PF_LANES, "lines were interleaved for other vectors");
+#include "pf_lane_codes.h"
 
 #if PF_VNNI
 #define PF_LANE_SHIFT (PF_SIGNED ? 128 : 0) /* what `few` adds to codes, since VPDPBUSD wants unsigned ones */
@@ -26,66 +25,6 @@ _Static_assert(PF_INTERLEAVED == PF_LANES, "lines were interleaved for other vec
 #else
 #define PF_SPREAD 1
 #endif
-
-/* ---- decoding ---- */
-
-PF_ALWAYS_INLINE void pf_lane_codes(const uint8_t *b, const int s, pf_codes16 *codes) {
-#pragma GCC unroll 4
-  for (int word = 0; word < 4; word++) {
-    pf_codes16 part[PF_VECS];
-    pf_block_codes(b, s, word, part);
-#pragma GCC unroll 2
-    for (int v = 0; v < PF_VECS; v++) codes[4 * v + word] = part[v];
-  }
-}
-
-PF_ALWAYS_INLINE pf_floats pf_lane_halves(const uint8_t *b) {
-#if PF_VNNI
-  return (pf_floats)_mm512_cvtph_ps(_mm256_loadu_si256((const void *)b));
-#elif PF_MADD && defined(__F16C__)
-  return (pf_floats)_mm256_cvtph_ps(_mm_loadu_si128((const void *)b));
-#else
-  pf_floats out;
-#pragma GCC unroll 4
-  for (int l = 0; l < PF_LANES; l += 4) {
-    const pf_float4 four = pf_halves(pf_u32_at(b + 2 * l) | (uint64_t)pf_u32_at(b + 2 * l + 4) << 32);
-    __builtin_memcpy((float *)&out + l, &four, sizeof four);
-  }
-  return out;
-#endif
-}
-
-/* Byte `at` of each word, as a float. */
-PF_ALWAYS_INLINE pf_floats pf_lane_bytes(pf_codes16 words, const int at) {
-#ifdef __aarch64__
-  /* As pf_byte_floats: the second vector of the table has the upper byte of 2^23. */
-  const uint8x16x2_t table = {{(uint8x16_t)words, vreinterpretq_u8_u32(vdupq_n_u32(0x4b000000))}};
-  const uint32_t index = 0x13101000 + (uint32_t)at;
-  const uint32x4_t indices = {index, index + 4, index + 8, index + 12};
-  return (pf_floats)vqtbl2q_u8(table, vreinterpretq_u8_u32(indices)) - 0x1p23f;
-#else
-  return __builtin_convertvector((pf_ints)words >> 8 * at & 255, pf_floats);
-#endif
-}
-
-/* Scale and least number of group s. */
-PF_ALWAYS_INLINE void pf_lane_scales(const uint8_t *b, const int s, pf_floats *scale, pf_floats *least) {
-#define PF_AT(offset) (*(const pf_codes16 *)(b + (offset) * PF_LANES))
-  (void)s, (void)least;
-#if PF_IS(q4_k)
-  const pf_codes16 first = PF_AT(4), second = PF_AT(8), third = PF_AT(12);
-  const pf_codes16 d = s < 4 ? first & 63 : (third & 15) | (first >> 2 & 48);
-  const pf_codes16 m = s < 4 ? second & 63 : third >> 4 | (second >> 2 & 48);
-  *scale = pf_lane_bytes(d, s % 4) * pf_lane_halves(b), *least = pf_lane_bytes(m, s % 4) * -pf_lane_halves(b + 2 * PF_LANES);
-#elif PF_IS(q6_k)
-  const pf_codes16 d = PF_AT(192 + s / 4 * 4) ^ 128;
-  *scale = (pf_lane_bytes(d, s % 4) - 128) * pf_lane_halves(b + 208 * PF_LANES);
-#else
-  *scale = pf_lane_halves(b);
-  if (PF_LEAST) *least = pf_lane_halves(b + 2 * PF_LANES);
-#endif
-#undef PF_AT
-}
 
 #if PF_FEW
 
@@ -175,25 +114,35 @@ PF_ALWAYS_INLINE void pf_lane_group(const uint8_t *b, const int s, pf_floats sca
 #define PF_FENCE(a, b) (void)0
 #endif
 
-/* A set of lines by PF_FEW rows. */
-static void pf_dot_set(const uint8_t *b, const int8_t *x, int64_t ld, int64_t k, float *out, int64_t out_ld) {
+/* Sets that are read at once: two streams come faster from memory than one, and x is loaded for both. */
+enum { PF_SETS = PF_VNNI && PF_FEW <= 2 ? 2 : 1 };
+
+/* `sets` sets of lines, `stride` bytes apart, by PF_FEW rows. */
+PF_ALWAYS_INLINE void pf_dot_sets(const int sets, const uint8_t *b, int64_t stride, const int8_t *x, int64_t ld, int64_t k, float *out,
+                                  int64_t out_ld) {
   const int64_t groups = k / PF_GROUP;
   const float *d = pf_steps_of(x, k);
   const int32_t *start = pf_starts_of(x, k);
-  pf_floats acc[PF_FEW] = {{0}};
+  pf_floats acc[PF_SETS][PF_FEW] = {{{0}}};
   for (; k > 0; k -= PF_BLOCK, b += PF_BLOCK_BYTES * PF_LANES) {
+    pf_floats scale[PF_SETS][PF_BLOCK / PF_GROUP], least[PF_SETS][PF_BLOCK / PF_GROUP];
+#pragma GCC unroll 2
+    for (int set = 0; set < sets; set++) {
 #pragma GCC unroll 64
-    for (int at = 0; at < PF_BLOCK_BYTES * PF_LANES - 8; at += 64) __builtin_prefetch(b + PF_AHEAD + at);
-    pf_floats scale[PF_BLOCK / PF_GROUP], least[PF_BLOCK / PF_GROUP];
+      for (int at = 0; at < PF_BLOCK_BYTES * PF_LANES - 8; at += 64) __builtin_prefetch(b + set * stride + PF_AHEAD + at);
 #pragma GCC unroll 16
-    for (int s = 0; s < PF_BLOCK / PF_GROUP; s++) pf_lane_scales(b, s, scale + s, least + s);
+      for (int s = 0; s < PF_BLOCK / PF_GROUP; s++) pf_lane_scales(b + set * stride, s, scale[set] + s, least[set] + s);
+    }
 #pragma GCC unroll 16
     for (int s = 0; s < PF_BLOCK / PF_GROUP; s++, x += PF_SPAN, d++, start += PF_PLANES * PF_SPREAD) {
       if (s % 2 == 0) PF_FENCE(scale, least);
-      pf_lane_group(b, s, scale[s], least[s], x, d, start, ld, groups, acc);
+#pragma GCC unroll 2
+      for (int set = 0; set < sets; set++)
+        pf_lane_group(b + set * stride, s, scale[set][s], least[set][s], x, d, start, ld, groups, acc[set]);
     }
   }
-  for (int t = 0; t < PF_FEW; t++) *(pf_floats *)(out + t * out_ld) = acc[t];
+  for (int set = 0; set < sets; set++)
+    for (int t = 0; t < PF_FEW; t++) *(pf_floats *)(out + t * out_ld + set * PF_LANES) = acc[set][t];
 }
 
 #else
