@@ -101,6 +101,19 @@ def test_factorisations() -> None:
     check(FACTORISATIONS, floats(2, 4, 4))
 
 
+def test_ldl_factors_run_here() -> None:
+    def solved(x: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        x, b = x.detach(), b.detach()  # torch has no gradients of these
+        factors, pivots, info = torch.linalg.ldl_factor_ex(x + x.mT)
+        return factors, pivots, info, torch.linalg.ldl_solve(factors, pivots, b)
+
+    given = floats(2, 4, 4), floats(2, 4, 3)
+    told = bridge.explain(solved, *given)
+    assert not told.fallbacks
+    for ours, theirs in zip(torch.compile(solved, backend="pyflame")(*given), solved(*given), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
 def test_explain_tells_what_runs_between_plans(capsys: pytest.CaptureFixture[str]) -> None:
     bridge.explain(lambda x: torch.linalg.inv(x).cos(), torch.eye(3))
     assert "2 ops here in 1 plan, 1 of them between plans, 0 in torch" in capsys.readouterr().out

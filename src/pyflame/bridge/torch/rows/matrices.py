@@ -14,11 +14,11 @@ from pyflame.bridge.torch.rows.registry import EVALUATING, row
 # These have aten's form as they are.
 EVALUATING.update(
     (
-        "cholesky_inverse", "cholesky_solve", "linalg_eig", "linalg_lu_solve", "linalg_matrix_exp",
-         "linalg_pinv", "linalg_qr", "linalg_solve_triangular", "lu_unpack", "triangular_solve",
+        "cholesky_inverse", "cholesky_solve", "linalg_eig", "linalg_ldl_solve", "linalg_lu_solve",
+        "linalg_matrix_exp", "linalg_pinv", "linalg_qr", "linalg_solve_triangular", "lu_unpack", "triangular_solve",
     )
 )  # fmt: skip
-LARGEST = 256  # rows of a matrix that we make LU factors of: larger ones are faster in torch's LAPACK
+LARGEST = 256  # rows of a matrix that we factor without NumPy: larger ones are faster in torch's LAPACK
 
 
 def _no_error(a: Any) -> Any:
@@ -42,7 +42,7 @@ def inv_ex(a: Any, *, check_errors: bool = False) -> tuple[Any, Any]:
 
 def _small(a: Any) -> Any:
     if max(a.shape[-2:]) > LARGEST:
-        raise pf.NotSupportedError(f"[lu] expected at most {LARGEST} rows and columns but got {a.shape}")
+        raise pf.NotSupportedError(f"[linalg] expected at most {LARGEST} rows and columns but got {a.shape}")
     return a
 
 
@@ -54,6 +54,11 @@ def lu(a: Any, *, pivot: bool = True) -> tuple[Any, ...]:
 @row("linalg_lu_factor_ex", evaluating=True)
 def lu_factor_ex(a: Any, *, pivot: bool = True, check_errors: bool = False) -> tuple[Any, ...]:
     return tuple(pf.linalg.lu_factor_ex(_small(a), pivot=pivot, check_errors=check_errors))
+
+
+@row("linalg_ldl_factor_ex", evaluating=True)
+def ldl_factor_ex(a: Any, *, hermitian: bool = False, check_errors: bool = False) -> tuple[Any, ...]:
+    return tuple(pf.linalg.ldl_factor_ex(_small(a), hermitian=hermitian, check_errors=check_errors))
 
 
 def _factors(a: Any) -> tuple[Any, ...]:
