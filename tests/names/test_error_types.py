@@ -49,6 +49,7 @@ MISTAKES: dict[str, Callable[[Any], object]] = {
     "floats less a mask": lambda m: m.ones(2).sub(m.ones(2) > 0, alpha=2),
     "a mask less a mask": lambda m: (m.ones(2) > 0).sub_(m.ones(2) > 0),
     "plus a mask": lambda m: +(m.ones(2) > 0),
+    "detach_ of a view": lambda m: (m.ones(2, requires_grad=True) * 2)[:1].detach_(),
     "grouped heads": lambda m: m.nn.functional.scaled_dot_product_attention(
         m.ones(1, 4, 3, 2), m.ones(1, 2, 3, 2), m.ones(1, 2, 3, 2)
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -206,3 +207,29 @@ def test_affine_grid(size: tuple[int, ...], align: bool) -> None:
         found.append([out.detach(), theta.grad])
     for got, want in zip(*found, strict=True):
         np.testing.assert_allclose(np.asarray(got), want.numpy(), rtol=1e-8, atol=1e-9)
+
+
+NO_AXES = (
+    "sum", "mean", "nansum", "nanmean", "amax", "amin", "all", "any", "std", "var",
+    "linalg.vector_norm",
+)  # fmt: skip
+
+
+@needs_torch
+@pytest.mark.parametrize("axes", [(), []], ids=["tuple", "list"])
+@pytest.mark.parametrize("name", NO_AXES)
+def test_no_axes(name: str, axes: Any) -> None:
+    """Of most reductions they are all axes, of `all` and `any` none."""
+    got, want = (attrgetter(name)(t)(t.arange(6.0).reshape(2, 3), dim=axes) for t in (pf, torch))
+    np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-6)
+    keeping = [attrgetter(name)(t)(t.ones(2, 3), dim=axes, keepdim=True).shape for t in (pf, torch)]
+    assert tuple(keeping[0]) == tuple(keeping[1])
+
+
+@needs_torch
+@pytest.mark.parametrize("name", ["all", "any"])
+def test_all_and_any_of_bytes_are_bytes(name: str) -> None:
+    for dtype in ("uint8", "int8", "bool"):
+        for arguments in ((), (0,), (1, True)):
+            got, want = (getattr(t.ones(2, 3).to(getattr(t, dtype)), name)(*arguments) for t in (pf, torch))
+            assert got.dtype is pf.as_dtype(want.dtype) and got.tolist() == want.tolist()

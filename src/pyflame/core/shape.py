@@ -224,6 +224,11 @@ def normalize_axes(op: str, axes: object, rank: int) -> tuple[int, ...]:
     return tuple(sorted(a for a in out if a < rank))
 
 
+def reduced_axes(op: str, axes: object, rank: int) -> tuple[int, ...]:
+    """`normalize_axes` of PyTorch's reductions, for most of which no axes are all of them."""
+    return normalize_axes(op, axes if not isinstance(axes, (tuple, list)) or axes else None, rank)
+
+
 def drop_axes(shape: Shape, axes: Shape) -> Shape:
     """The shape of a reduction.
 

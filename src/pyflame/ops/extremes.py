@@ -13,7 +13,7 @@ import numpy as np
 
 from pyflame.core.dtype import int32, int64
 from pyflame.core.errors import ArgumentError, AxisError
-from pyflame.core.shape import Shape, drop_axes, keep_axes, normalize_axes, normalize_axis
+from pyflame.core.shape import Shape, drop_axes, keep_axes, normalize_axis, reduced_axes
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, primitive
 from pyflame.ir.opdef import COMPOSITE
 from pyflame.ops.base import ValuesIndices
@@ -82,7 +82,7 @@ def extreme_along(x: Node, axis: int, largest: bool) -> Any:
 
 
 def _extreme(op: str, x: Node, axis: Any, keepdims: bool) -> Node:
-    axes = normalize_axes(op, axis, x.ndim)
+    axes = reduced_axes(op, axis, x.ndim)
     _not_empty(op, x.shape, axes)
     out = (F.reduce_max if op.endswith("max") else F.reduce_min)(x, axes)
     return F.reshape(out, keep_axes(x.shape, axes)) if keepdims else out

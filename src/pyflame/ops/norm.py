@@ -9,7 +9,7 @@ import numpy as np
 
 from pyflame.core.dtype import DType, as_dtype, float32
 from pyflame.core.errors import ArgumentError, DTypeError
-from pyflame.core.shape import Shape, drop_axes, keep_axes, normalize_axes
+from pyflame.core.shape import Shape, drop_axes, keep_axes, normalize_axes, reduced_axes
 from pyflame.ir import F, Meta, Node, Sample, as_number, cast, composite, is_number, primitive
 from pyflame.ir.opdef import COMPOSITE
 from pyflame.ops.base import over, want_number
@@ -197,7 +197,7 @@ def norm(x: Node, p: Any = 2, axis: Any = None, keepdims: bool = False, dtype: o
     x = F.abs(x) if x.dtype.is_complex else x
     if not x.dtype.is_float:
         raise DTypeError(f"[norm] expected floating-point values but got {x.dtype.name}; cast with .to(pf.float32)")
-    axes = normalize_axes("norm", axis, x.ndim)
+    axes = reduced_axes("norm", axis, x.ndim)
     order = 2.0 if p == "fro" else float(as_number(p))
     if (order < 0 or order == inf) and 0 in [x.shape[a] for a in axes]:
         raise ArgumentError(

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.core.dtype import as_dtype, bool_
-from pyflame.core.shape import Shape, drop_axes, inverse, keep_axes, normalize_axes
+from pyflame.core.dtype import as_dtype, bool_, uint8
+from pyflame.core.shape import Shape, drop_axes, inverse, keep_axes, normalize_axes, reduced_axes
 from pyflame.core.state import state
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, primitive
 from pyflame.ir.opdef import COMPOSITE, REDUCE
@@ -26,7 +26,7 @@ def _count(shape: Shape, axes: Shape) -> int:
 
 
 def _axes(op: str, x: Node, axis: Any) -> Shape:
-    return normalize_axes(op, None if axis == () else axis, x.ndim)  # PyTorch: no axes are all of them
+    return reduced_axes(op, axis, x.ndim)
 
 
 def _shaped(out: Node, shape: Shape, axes: Shape, keepdims: bool) -> Node:
@@ -425,8 +425,9 @@ def any(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     >>> pf.tensor([0.0, 2.0]).any()
     tensor(True)
     """
-    axes = _axes("any", x, axis)
-    return _shaped(F.reduce_any(cast(x, bool_), axes), x.shape, axes, keepdims)
+    axes = normalize_axes("any", axis, x.ndim)
+    out = _shaped(F.reduce_any(cast(x, bool_), axes), x.shape, axes, keepdims)
+    return cast(out, uint8) if x.dtype is uint8 else out  # as PyTorch's
 
 
 @composite(
@@ -442,5 +443,6 @@ def all(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     >>> pf.tensor([0.0, 2.0]).all()
     tensor(False)
     """
-    axes = _axes("all", x, axis)
-    return _shaped(F.reduce_all(cast(x, bool_), axes), x.shape, axes, keepdims)
+    axes = normalize_axes("all", axis, x.ndim)
+    out = _shaped(F.reduce_all(cast(x, bool_), axes), x.shape, axes, keepdims)
+    return cast(out, uint8) if x.dtype is uint8 else out

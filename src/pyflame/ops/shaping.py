@@ -427,7 +427,7 @@ def roll(x: Node, shifts: Any, axis: Any = None) -> Any:
     >>> pf.tensor([1, 2, 3]).roll(1)
     tensor([3, 1, 2])
     """
-    if axis is None:
+    if axis is None or (isinstance(axis, (tuple, list)) and not axis):
         return F.reshape(F.roll(F.reshape(x, (-1,)), shifts, 0), x.shape)
     steps, axes = _tuple(shifts), _tuple(axis)
     if len(steps) != len(axes):

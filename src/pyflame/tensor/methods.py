@@ -358,6 +358,10 @@ def zero_(self: Tensor) -> Tensor:
 
 def detach_(self: Tensor) -> Tensor:
     """Leave the tape."""
+    if self._tape is not None and _is_view(self):
+        raise GradientError(
+            "[detach_] expected a tensor that is no view but got one; use .detach(), which is not in place"
+        )
     self._set_tape(None)
     return self
 
