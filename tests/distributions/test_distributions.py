@@ -382,3 +382,9 @@ def test_refusals_of_shapes() -> None:
         d.Wishart(3.0, pf.ones(2))
     with pytest.raises(NotImplementedError, match="equal total_counts"):
         d.Binomial(pf.tensor([1.0, 2.0]), 0.5).enumerate_support()
+
+
+def test_text_shows_a_parameter_of_one_number() -> None:
+    ours, theirs = (t.distributions.Laplace(t.zeros(1), t.ones(1)) for t in (pf, torch))
+    assert repr(ours) == repr(theirs) == "Laplace(loc: tensor([0.]), scale: tensor([1.]))"
+    assert repr(pf.distributions.Laplace(pf.zeros(2), pf.ones(2))) == "Laplace(loc: (2,), scale: (2,))"

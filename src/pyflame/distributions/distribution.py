@@ -196,7 +196,8 @@ class Distribution:
         return NotSupportedError(f"[{type(self).__name__}] expected another distribution: this one has no {what}")
 
     def __repr__(self) -> str:
-        shown = [f"{k}: {v.shape}" for k, v in vars(self).items() if isinstance(v, Tensor) and not k.startswith("_")]
+        given = {k: v for k, v in vars(self).items() if isinstance(v, Tensor) and not k.startswith("_")}
+        shown = [f"{k}: {v if v.numel() == 1 else v.shape}" for k, v in given.items()]
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
