@@ -313,3 +313,17 @@ def test_pyflame_in_torchs_place() -> None:
             pf.autograd.no_such_name  # type: ignore[attr-defined]
     finally:
         pf.autograd = before
+
+
+@pytest.mark.parametrize("library", [pf, torch], ids=["pyflame", "torch"])
+def test_all_options_of_a_loader(library: Any) -> None:
+    """As accelerate makes a loader again: every option by name, as it reads from the first; and all by their places."""
+    kind = library.utils.data.DataLoader
+    items = list(range(5))
+    first = kind(items, 2, False, None, None, 0, None, False, True, 0, None, None, library.Generator())
+    names = (
+        "batch_size num_workers collate_fn pin_memory drop_last timeout worker_init_fn multiprocessing_context "
+        "generator persistent_workers pin_memory_device in_order"
+    )
+    again = kind(items, **{name: getattr(first, name) for name in names.split()})
+    assert [batch.tolist() for batch in again] == [batch.tolist() for batch in first] == [[0, 1], [2, 3]]

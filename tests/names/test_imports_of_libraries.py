@@ -90,6 +90,7 @@ IMPORTS = [
     "from torch.ao.quantization import DeQuantStub, FakeQuantizeBase, ObserverBase, QConfig, QuantStub",
     "from torch.quantization import MinMaxObserver, QuantStub, fuse_modules",
     "from torch.utils.data.dataloader import _collate_fn_t; _collate_fn_t",
+    "from torch.quasirandom import SobolEngine",
     "from torch._custom_ops import impl_abstract",
     "from torch.onnx import register_custom_op_symbolic, symbolic_opset11",
     "from torch.onnx.symbolic_helper import parse_args; f = lambda g: g; assert callable(parse_args('v')(f))",

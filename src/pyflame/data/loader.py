@@ -50,6 +50,7 @@ class DataLoader(Generic[Item]):
         `generator`, or from the generator that pf.manual_seed sets, when the loader is first used
     prefetch_factor: batches to load ahead: of each worker (2), or with num_workers=0 in a thread (0: no thread)
     persistent_workers: keep the workers for the next epoch
+    multiprocessing_context, pin_memory_device, in_order: PyTorch's, taken and without effect
 
     In workers the global generators of `random`, `numpy.random` and PyFlame are seeded before each batch from (seed,
     epoch, batch), for a stream once per epoch from (seed, epoch, worker). With num_workers=0 a dataset draws from the
@@ -76,11 +77,14 @@ class DataLoader(Generic[Item]):
         drop_last: bool = False,
         timeout: float = 0,
         worker_init_fn: Callable[[int], Any] | None = None,
+        multiprocessing_context: Any = None,
         generator: Generator | None = None,
         *,
         seed: int | None = None,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
     ) -> None:
         self.dataset = dataset
         self.is_stream = isinstance(dataset, IterableDataset)
@@ -93,6 +97,10 @@ class DataLoader(Generic[Item]):
         self.pin_memory = pin_memory
         self.timeout = timeout
         self.worker_init_fn = worker_init_fn
+        # PyTorch's, without effect: workers come from a forkserver, memory is pinned for the current device, batches
+        # come in order
+        self.multiprocessing_context = multiprocessing_context
+        self.pin_memory_device, self.in_order = pin_memory_device, in_order
         self.prefetch_factor = (2 if num_workers else 0) if prefetch_factor is None else prefetch_factor
         self.persistent_workers = persistent_workers
         self.generator = generator
