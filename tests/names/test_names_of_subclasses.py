@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -185,3 +186,25 @@ def test_a_wrapper_that_asks_what_it_wraps(library: Any) -> None:
     assert wrapper.out_features == 3 and list(wrapper.state_dict()) == ["_wrapped.weight", "_wrapped.bias"]
     with pytest.raises(AttributeError):
         wrapper.no_such_name
+
+
+@pytest.mark.parametrize("library", [pf, torch], ids=["pyflame", "torch"])
+def test_a_normal_vector_that_computes_its_factor_late(library: Any) -> None:
+    """As GPyTorch's: __init__ of the base's base alone, and a property for the factor."""
+    normal = library.distributions.MultivariateNormal
+
+    class Late(normal):  # type: ignore[misc,valid-type]
+        def __init__(self, loc: Any, covariance: Any) -> None:
+            self.loc, self.covariance = loc, covariance
+            super(normal, self).__init__(loc.shape[:-1], loc.shape[-1:], validate_args=False)
+
+        @property
+        def _unbroadcasted_scale_tril(self) -> Any:
+            return library.linalg.cholesky(self.covariance)
+
+    loc, covariance = library.zeros(3, 2), library.tensor([[2.0, 0.5], [0.5, 1.0]])
+    late, plain = Late(loc, covariance), normal(loc, covariance)
+    value = library.tensor([0.3, -1.0])
+    np.testing.assert_allclose(late.log_prob(value).numpy(), plain.log_prob(value).numpy(), rtol=1e-6)
+    assert late.entropy().shape == plain.entropy().shape == (3,) and late.rsample((4,)).shape == (4, 3, 2)
+    assert plain.expand((5, 3)).entropy().shape == (5, 3) == plain.expand((5, 3)).log_prob(value).shape

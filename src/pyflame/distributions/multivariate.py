@@ -82,6 +82,7 @@ class MultivariateNormal(ByCovariance):
         n = loc.shape[-1]
         batch = F["broadcast_tensors"](loc[..., 0], lower[..., 0, 0])[0].shape
         self.loc, self.scale_tril = loc.expand(*batch, n), lower.expand(*batch, n, n)
+        self._unbroadcasted_scale_tril = lower  # what is computed with, as in PyTorch: GPyTorch gives its own for it
         super().__init__(batch, (n,), validate_args)
 
     @property
@@ -98,16 +99,18 @@ class MultivariateNormal(ByCovariance):
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         normal = standard_normal(self._extended_shape(sample_shape), self.loc)
-        return self.loc + (self.scale_tril @ normal.unsqueeze(-1)).squeeze(-1)
+        return self.loc + (self._unbroadcasted_scale_tril @ normal.unsqueeze(-1)).squeeze(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        distance = squared_distance(self.scale_tril, value - self.loc)
-        out: Tensor = -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + distance) - half_log_det(self.scale_tril)
+        lower = self._unbroadcasted_scale_tril
+        distance = squared_distance(lower, value - self.loc)
+        out: Tensor = -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + distance) - half_log_det(lower)
         return out
 
     def entropy(self) -> Tensor:
-        out: Tensor = 0.5 * self._event_shape[0] * (1.0 + math.log(2 * math.pi)) + half_log_det(self.scale_tril)
-        return out
+        log_det = half_log_det(self._unbroadcasted_scale_tril)
+        out: Tensor = 0.5 * self._event_shape[0] * (1.0 + math.log(2 * math.pi)) + log_det
+        return out.expand(*self._batch_shape)
 
 
 class LowRankMultivariateNormal(Distribution):
