@@ -327,3 +327,25 @@ def test_all_options_of_a_loader(library: Any) -> None:
     )
     again = kind(items, **{name: getattr(first, name) for name in names.split()})
     assert [batch.tolist() for batch in again] == [batch.tolist() for batch in first] == [[0, 1], [2, 3]]
+
+
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")
+def test_lists_that_stand_for_tuples() -> None:
+    def found(library: Any) -> list[Any]:
+        x = library.arange(12.0).reshape(3, 4)
+        at = [library.tensor([0, 1]), library.tensor([1, 2])]
+        keys = [
+            [slice(None), slice(0, 2)],
+            [slice(1)],
+            [None, 0],
+            [0, slice(1, 2)],
+            [Ellipsis, 0],
+            at,
+            [0, at[1]],
+            [0, 1],
+        ]
+        read = [x[key].tolist() for key in keys]
+        x[[slice(0, 2), 1]] = -1.0
+        return [*read, x.tolist()]
+
+    assert found(pf) == found(torch)

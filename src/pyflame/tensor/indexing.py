@@ -154,9 +154,14 @@ class Place:
 # --- keys -----------------------------------------------------------------------------------------------------------
 
 
+def _is_of_parts(key: Any) -> bool:
+    """Whether a list stands for a tuple, as in PyTorch: programs build [slice(None)] * 3."""
+    return isinstance(key, list) and any(i is None or i is Ellipsis or isinstance(i, (slice, Tensor)) for i in key)
+
+
 def _expanded(key: Any, rank: int) -> list[Any]:
     """The parts of a key as None, slices, ints, bools, index arrays or tensors and masks, with '...' written out."""
-    given = list(key) if isinstance(key, tuple) else [key]
+    given = list(key) if isinstance(key, tuple) or _is_of_parts(key) else [key]
     items = [item if item is None or item is Ellipsis or isinstance(item, slice) else _pointer(item) for item in given]
     if builtins.sum(item is Ellipsis for item in items) > 1:
         raise PyFlameIndexError("[index] expected at most one '...' but got several")
