@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 import pyflame as pf
+from pyflame.core.device import CPU
 from pyflame.core.encoding import ENCODINGS
 from pyflame.core.errors import DTypeError, IndexError, ShapeError
-from pyflame.kernels.encoded import GROUPS
+from pyflame.engine.devices import get_device
+from pyflame.kernels.encoded import GROUPS, tiled
 from tests.children import printed_by_threads
-from tests.ops.test_encoded_linear import DTYPES, HALVES, STORED, SUMS, Array, error, normals, rounded
+from tests.ops.test_encoded_linear import DTYPES, HALVES, PIECES, STORED, SUMS, Array, error, normals, rounded
 
 # rows of x, ids for each, matrices: one line, few for each matrix, many, and one matrix that has most of them
 SHAPES = {"one": (1, 1, 4), "decoding": (1, 4, 16), "few": (6, 3, 9), "many": (90, 2, 5), "single": (40, 1, 1)}
@@ -38,11 +40,13 @@ def check(name: str | None, shape: str, dtype: str = "float32", bits: int = 16, 
     ids, bias = chosen(rows, share, count), normals(count, out, seed=2).astype(DTYPES[dtype])
     got = pf.expert_linear(*map(pf.tensor, (x, data, ids, bias)), encoding=name, activation_bits=bits).numpy()
     group = None if bits == 32 or not name else GROUPS.get(name)
-    want = product(rounded(x, group, bits) if group else x, kind.decode(data) if kind else data, ids) + bias[
-        ids
-    ].astype(float)
+    few = (3 if group else 6) * count
+    tiles = kind is not None and ids.size > few and tiled(kind, bits, get_device(CPU).target)
+    left = rounded(x, group, bits) if group and not tiles else x
+    want = product(left, kind.decode(data) if kind else data, ids) + bias[ids].astype(float)
     halves = name == "f16" and bits == 8
-    assert error(got.astype(np.float64), want) <= (HALVES if halves else SUMS) + STORED[dtype]
+    most = PIECES[bits] if tiles else HALVES if halves else SUMS
+    assert error(got.astype(np.float64), want) <= most + STORED[dtype]
 
 
 @pytest.mark.share(3)

@@ -15,7 +15,7 @@ from pyflame.core.interleaving import as_stored, interleaved
 from pyflame.engine.devices import get_device
 from pyflame.kernels.encoded import lanes
 from pyflame.tensor.interleaved import interleave
-from tests.ops.test_encoded_linear import SUMS, error, linear, normals, product, rounded
+from tests.ops.test_encoded_linear import PIECES, SUMS, error, in_tiles, linear, normals, product, rounded
 
 Array = np.ndarray[Any, Any]
 KINDS = [pytest.param(kind, id=kind.name) for kind in ENCODINGS.values() if kind.interleaves]
@@ -63,7 +63,9 @@ def test_against_rounded_x(kind: Encoding, rows: int) -> None:
     x, bias = normals(rows, weight.shape[1]), normals(70, seed=2)
     for bits in (8, 16):
         got = interleave(weight).linear(pf.tensor(x), pf.tensor(bias), bits).numpy().astype(np.float64)
-        assert error(got, product(rounded(x, group, bits), weight.data.numpy(), kind, bias)) <= SUMS
+        tiles = in_tiles(kind, rows, bits)
+        want = product(x if tiles else rounded(x, group, bits), weight.data.numpy(), kind, bias)
+        assert error(got, want) <= (PIECES[bits] if tiles else SUMS)
 
 
 def test_what_the_kernel_does_not_take() -> None:

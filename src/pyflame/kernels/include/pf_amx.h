@@ -6,6 +6,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* How tiles were configured: programs like llama.cpp do that once for a thread, and multiply in it between calls of ours. */
+static __thread uint8_t pf_found_config[64] __attribute__((aligned(64)));
+
 /* Tiles 0-3 accumulate (row tile * 2 + column tile), 4-5 hold A, 6-7 hold B; all are 16 rows of 64 bytes. */
 __attribute__((unused)) static void pf_kernel_begin(void) {
   struct {
@@ -14,12 +17,18 @@ __attribute__((unused)) static void pf_kernel_begin(void) {
     uint8_t rows[16];
   } __attribute__((aligned(64))) config = {.palette = 1};
   for (int tile = 0; tile < 8; tile++) config.row_bytes[tile] = 64, config.rows[tile] = 16;
-  /* gcc's intrinsic tells the compiler that it reads 8 bytes: without this it drops the stores to the others. */
+  _tile_storeconfig(pf_found_config);
+  /* gcc's intrinsics tell the compiler of 8 bytes: without this it drops the stores to the others. */
   __asm__ volatile("" : : "r"(&config) : "memory");
   _tile_loadconfig(&config);
 }
 
-__attribute__((unused)) static void pf_kernel_end(void) { _tile_release(); }
+__attribute__((unused)) static void pf_kernel_end(void) {
+  if (pf_found_config[0])
+    _tile_loadconfig(pf_found_config);
+  else
+    _tile_release();
+}
 
 /* Linux grants the 8 KB of tile state per process, on request. 0: granted. */
 __attribute__((unused)) static int64_t pf_kernel_permit(void) {
