@@ -362,17 +362,17 @@ object *PF_KEY_number(object *things) {
 
 static object *thread_state, *its_dict; /* the second is a name */
 
-/* read_item(tensor): the number that it is where `read_number` gives one; None where Python is to find it, or to say what
- * is wrong. */
+/* read_item(tensor): the number that it is where `read_number` gives one; None where Python is to find it, to ask a class
+ * or to say what is wrong. */
 static object *read_item(object *self, object *const *of, size count) {
   object *type = PyObject_Type(of[0]), *here = PyObject_GetAttr(thread_state, its_dict);
-  const int is = PyType_IsSubtype(type, ops.kind);
+  const int is = is_of_tensors(type);
   Py_DecRef(type); /* the value holds it */
   if (!here) return NULL;
   object *node = is ? slot(of[0], ops.tensor->offset[0]) : NULL;
-  const int traced = PyDict_GetItem(here, known_calls.tracer) != py.none;
+  const int seen = PyDict_GetItem(here, known_calls.tracer) != py.none || PyDict_GetItem(here, known_calls.eager) != py.false;
   Py_DecRef(here);
-  if (traced || !numbers.taken || !node || !is_a(node, known_calls.node->type)) return Py_IncRef(py.none), py.none;
+  if (seen || !numbers.taken || !node || !is_a(node, known_calls.node->type)) return Py_IncRef(py.none), py.none;
   if (PyLong_AsLongLong(slot(slot(node, known_calls.node->offset[N_META]), offset.elements)) != 1)
     return Py_IncRef(py.none), py.none;
   Py_IncRef(node); /* another thread may rebind the tensor */

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, PyFlameError, suggest, type_name
+from pyflame.core.maker import InC
 from pyflame.core.parameters import parameters, positional, starred
 from pyflame.ops.names import TENSORS_FIRST, TENSORS_ONLY
 from pyflame.tensor.out import into
@@ -171,10 +172,11 @@ def _own_parameters(fn: Any) -> tuple[str, ...]:
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]  # type: ignore[no-any-return]
 
 
-def typed(fn: Fn, module: str | None = None, public: str | None = None) -> Fn:
+def typed(fn: Fn, module: str | None = None, public: str | None = None, quick: InC | None = None) -> Fn:
     """A function whose wrong calls raise typed errors: arguments too many, missing, unknown, or no tensors.
 
-    `module`: where users find it; `public`: by which name. What the function itself raises is left alone.
+    `module`: where users find it; `public`: by which name; `quick`: a method's result in C, None where there is none.
+    What the function itself raises is left alone.
     """
     own = public or fn.__name__
     name = own.strip("_")
@@ -202,6 +204,15 @@ def typed(fn: Fn, module: str | None = None, public: str | None = None) -> Fn:
             except TypeError as mismatch:
                 raise unusable(name, fn, args, kwargs, mismatch) from None
             raise
+
+    if quick is not None:
+        general = function
+
+        @functools.wraps(fn)
+        def function(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if quick.made is not None and not args and not kwargs and (found := quick.made(self)) is not None:
+                return found
+            return general(self, *args, **kwargs)
 
     function.__module__ = module or fn.__module__
     if public is not None:

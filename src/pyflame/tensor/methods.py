@@ -36,7 +36,7 @@ from pyflame.tensor.custom import attach
 from pyflame.tensor.devices import device as device_context
 from pyflame.tensor.dispatch import FUNCTIONS, call, in_place, settle
 from pyflame.tensor.paths import committing, layout_after, reinterpreted, seen_as
-from pyflame.tensor.tensor import Tensor, alias, exchange, read
+from pyflame.tensor.tensor import ITEM, Tensor, alias, exchange, read
 
 # --- what it is -------------------------------------------------------------------------------------------------------
 
@@ -533,9 +533,12 @@ def install() -> None:
         setattr(Tensor, name, vars(Tensor)[of])
 
 
+_IN_C = {"item": ITEM}
+
+
 def as_method(function: Any, name: str) -> Any:
     """A function as a method of Tensor by this name, which `__torch_function__` is given."""
-    method = typed(function, "pyflame", name)
+    method = typed(function, "pyflame", name, _IN_C.get(name))
     method.__qualname__ = f"Tensor.{name}"
     return method
 
