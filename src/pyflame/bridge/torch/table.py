@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 
 import pyflame as pf
 from pyflame.bridge.torch import attention_on_gpu, rows
@@ -66,10 +67,33 @@ def _item(values: Any, at: Any) -> Any:
     return values[at]
 
 
+def _drawing_nothing(op: Any, *args: Any, **kwargs: Any) -> Any:
+    """An op of a checkpointed layer that may draw random numbers, where it draws none, as attention without dropout."""
+    row = row_of(op)
+    if row is None or row in rows.RANDOM:
+        raise pf.NotSupportedError(f"[bridge] expected an op that draws no random numbers but got {op}")
+    return row(*args, **kwargs)
+
+
+def _saving_state(op: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    """The same in the forward pass, with a state of torch's generator of the CPU, which nobody needs then."""
+    return pf.zeros(torch.get_rng_state().numel(), dtype=pf.uint8), _drawing_nothing(op, *args, **kwargs)
+
+
+def _with_state(_state: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
+    """The same when the layer is computed again."""
+    return _drawing_nothing(op, *args, **kwargs)
+
+
+_OTHERS: dict[Any, Row] = {
+    operator.getitem: _item, run_and_save_rng_state: _saving_state, run_with_rng_state: _with_state,
+}  # fmt: skip
+
+
 def row_of(target: Any) -> Row | None:
     """The function for an fx node's target, or None."""
-    if target is operator.getitem:
-        return _item
+    if target in _OTHERS:
+        return _OTHERS[target]
     if not isinstance(target, torch._ops.OpOverload):
         return None
     namespace, _, name = target._schema.name.partition("::")
