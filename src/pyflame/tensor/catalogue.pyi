@@ -905,6 +905,8 @@ class Catalogue:
 
     @property
     def imag(self) -> Tensor: ...
+    @imag.setter
+    def imag(self, value: Tensor) -> None: ...
     def index_add(self, dim: builtins.int, index: TensorLike, source: TensorLike, alpha: Any = 1) -> Tensor:
         """x with slices of `source`, times alpha, added at these positions of one axis."""
 
@@ -1577,6 +1579,8 @@ class Catalogue:
 
     @property
     def real(self) -> Tensor: ...
+    @real.setter
+    def real(self, value: Tensor) -> None: ...
     def reciprocal(self) -> Tensor:
         """1 / x."""
 
