@@ -110,14 +110,9 @@ static object *direct_by(object *row, object *args) {
   return out;
 }
 
-/* direct(rows, args, missed): the results of a plan by one of its rows; `args`, a list, is then empty. `missed` where
- * none of them fits. */
+/* direct(rows, args, missed): the results of a plan; `args`, a list, is then empty. */
 static object *direct(object *self, object *const *args, size count) {
-  object *out = NULL;
-  for (size i = 0; i < PyTuple_Size(args[0]) && !out && !PyErr_Occurred(); i++) out = direct_by(item(args[0], i), args[1]);
-  if (out || PyErr_Occurred()) return out;
-  Py_IncRef(args[2]);
-  return args[2];
+  return by_some_row(direct_by, args[0], args[1], args[2]);
 }
 
 static method direct_method = {"direct", direct, FASTCALL, NULL};

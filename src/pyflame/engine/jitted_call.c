@@ -307,13 +307,18 @@ static object *call_by(object *row, object *args) {
   return out;
 }
 
-/* call(rows, args, missed): what a jitted function returns, by one of its rows; `missed` where none of them fits. */
-static object *call(object *self, object *const *args, size count) {
+/* What one of the rows gives, the first that fits; `missed` where none does. */
+static object *by_some_row(object *(*by)(object *row, object *args), object *rows, object *args, object *missed) {
   object *out = NULL;
-  for (size i = 0; i < PyTuple_Size(args[0]) && !out && !PyErr_Occurred(); i++) out = call_by(item(args[0], i), args[1]);
+  for (size i = 0; i < PyTuple_Size(rows) && !out && !PyErr_Occurred(); i++) out = by(item(rows, i), args);
   if (out || PyErr_Occurred()) return out;
-  Py_IncRef(args[2]);
-  return args[2];
+  Py_IncRef(missed);
+  return missed;
+}
+
+/* call(rows, args, missed): what a jitted function returns. */
+static object *call(object *self, object *const *args, size count) {
+  return by_some_row(call_by, args[0], args[1], args[2]);
 }
 
 static method jitted_method = {"call", call, FASTCALL, NULL};
