@@ -37,8 +37,8 @@ chat: $(LLM) ## talk to a small language model (fetched once); ARGS="-m model.gg
 serve: $(SERVE) ## serve a small language model on http://127.0.0.1:8000; ARGS="-m model.gguf" takes another
 	$(BIN)/python -m pyflame serve $(ARGS)
 
-test: WHICH = -m 'not thorough'
-test: test-all ## run the tests on two workers (without ARGS kernels are compiled in batches first)
+test: WHICH = $(if $(ARGS),,-m 'not thorough')
+test: test-all ## run the tests on two workers, of alike and slow ones a share; with ARGS all that these choose
 
 test-all: $(DEV) ## run also the tests that cost minutes and rarely find anything
 	$(if $(ARGS),,$(BIN)/python -m tests.warm $(if $(WHICH),,--all))

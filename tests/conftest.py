@@ -12,13 +12,16 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 # The tests are the CPU's, also on a machine with a GPU; those of a GPU name it. Programs that tests start inherit this.
 os.environ.setdefault("PYFLAME_DEVICE", "cpu")
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
 
 import pyflame as pf
+from pyflame.core.state import state
 from tests.needs import torch
 from tests.seed import share
+
+MANY = 8  # of a function with more cases `make test` runs every third
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,15 +35,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the tests that one `share(n)` marks, `make test` runs every nth, others for each state of the code."""
-    alike: dict[int, tuple[int, dict[str, pytest.Item]]] = {}
+    """Of tests that are alike, and of slow ones, `make test` runs a share, others for each state of the code."""
+    groups: dict[object, dict[str, pytest.Item]] = {}
+    parts: dict[object, int] = {}
     for item in items:
-        mark = item.get_closest_marker("share")
-        if mark is not None:
-            alike.setdefault(id(mark), (mark.args[0], {}))[1][item.nodeid] = item
-    for part, group in alike.values():
-        for name in group.keys() - share(group, part):
-            group[name].add_marker("thorough")
+        mark, slow = item.get_closest_marker("share"), item.get_closest_marker("slow")
+        name = id(mark) if mark is not None else "slow" if slow is not None else item.nodeid.partition("[")[0]
+        groups.setdefault(name, {})[item.nodeid] = item
+        parts[name] = mark.args[0] if mark is not None else 3 if slow is not None else 0
+    for name, group in groups.items():
+        part = parts[name] or (3 if len(group) > MANY else 1)
+        for nodeid in group.keys() - share(group, part):
+            group[nodeid].add_marker("thorough")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -58,3 +64,16 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 def seeded() -> None:
     """The same random numbers in every run: a failure can be repeated."""
     pf.manual_seed(20261115)
+
+
+@pytest.fixture(autouse=True)
+def modes() -> Iterator[None]:
+    """A test leaves the thread's modes as it found them: the next ones would compute in another way."""
+    before = _modes()
+    yield
+    assert _modes() == before
+
+
+def _modes() -> dict[str, str]:
+    own = ("pending", "device", "after_backward")  # what the thread has to do, and where
+    return {name: repr(value) for name, value in vars(state).items() if name not in own}

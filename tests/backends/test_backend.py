@@ -144,6 +144,7 @@ def test_switches_reach_the_planner() -> None:
     assert "pf_mma_f16" not in product_text(AMDConfig(device=SIM, enable_matrix_cores=False))
 
 
+@pytest.mark.slow
 def test_a_state_dict_goes_from_any_backend_to_any_other() -> None:
     source = "sim:gfx1100"
     for library in (torch, pf):

@@ -32,6 +32,7 @@ def adapted(block: str, device: str, folder: Path) -> str:
     return block.replace(SOURCE, MENDED).replace('kernel_source, "add_kernel"', 'kernel_source, "add"')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "sim:gfx942"])
 def test_the_guide_runs(device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kernel_pytorch.install()

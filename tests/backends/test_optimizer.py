@@ -32,6 +32,7 @@ def kinds(model: Any) -> list[str]:
     return [type(m).__name__ for m in model.children()]
 
 
+@pytest.mark.slow
 @LIBRARIES
 def test_levels_change_what_they_say(library: Any) -> None:
     """On a simulated GPU, where no time is judged, so that results alone decide."""
@@ -100,6 +101,7 @@ def test_a_norm_whose_source_has_another_reader_is_not_folded(library: Any) -> N
     assert change["outcome"] == "refused" and "results differ" in change["why"]
 
 
+@pytest.mark.slow
 @LIBRARIES
 def test_a_model_in_training_keeps_its_parameters(library: Any) -> None:
     tool = AMDOptimizer(AMDConfig(device=SIM))

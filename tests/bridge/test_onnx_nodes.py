@@ -46,6 +46,7 @@ def _sampled() -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_sample_of_node_cases() -> None:
     cases = _sampled()
     assert len(cases) >= MODULES

@@ -12,6 +12,7 @@ from tests.distributed.processes import run_checks
 from tests.needs import needs_torch
 
 
+@pytest.mark.slow
 @needs_torch
 @pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.thorough)])
 def test_collectives_are_torchs(size: int) -> None:

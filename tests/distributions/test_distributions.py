@@ -257,6 +257,7 @@ def test_gradients_flow_through_rsample(name: str) -> None:
     np.testing.assert_allclose(slope.numpy(), want, rtol=0.1, atol=0.15)
 
 
+@pytest.mark.slow
 def test_gamma_numbers_and_their_gradients() -> None:
     """Many shapes of gamma numbers: their moments, and dx/da, which PyTorch approximates to about 3 digits."""
     shapes = np.array([0.05, 0.5, 1.0, 2.5, 40.0, 3000.0])

@@ -32,6 +32,7 @@ def numbers(pattern, text):
 one_in_three = pytest.mark.share(3)
 
 
+@pytest.mark.slow
 def test_mlp():
     out = run("mlp.py", "--steps", "150")
     accuracy, chance = numbers(r"accuracy ([\d.]+) on new points \(chance: ([\d.]+)\)", out)
@@ -126,6 +127,7 @@ def test_examples_stay_short(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) < 150
 
 
+@pytest.mark.slow
 @one_in_three
 def test_lora(tmp_path):
     model, adapter = gguf(tmp_path / "small.gguf"), tmp_path / "adapter"

@@ -493,6 +493,7 @@ def trained(model: Callable[[], nn.Module], shape: tuple[int, ...], steps: int =
     return losses, traced
 
 
+@pytest.mark.slow
 def test_training_replays_library_calls(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, library=True)
 

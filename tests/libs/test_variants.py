@@ -84,6 +84,7 @@ def network(x: pf.Tensor, weights: list[pf.Tensor]) -> pf.Tensor:
     return pf.softmax(x, -1)
 
 
+@pytest.mark.slow
 def test_variants_of_all_launches_are_compiled_at_once(timed: list[str], waves: list[int]) -> None:
     """In one wave, with what the plan launches beside them."""
     sizes = [(24, 40), (40, 36), (36, 72), (72, 20)]

@@ -45,6 +45,7 @@ def with_adapter(oracle: Any, folder: Path) -> np.ndarray:
     return oracle_logits(oracle, TOKENS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["llama", "qwen2_moe", "phi3", "gpt2", "gpt_neox", "falcon_grouped", "deepseek_v3_plain", "gpt_oss"]
 )

@@ -52,6 +52,7 @@ def test_the_default_model_is_fetched_once(index: Path, capsys: pytest.CaptureFi
         resolve("smollm2")
 
 
+@pytest.mark.slow
 def test_setuptools_can_be_imported_afterwards(index: Path) -> None:
     """Its finder gives distutils up for good when somebody asks for pip as one asks for a module; torch imports it."""
     code = "from pyflame.llm.default import _fetch, Path;import tempfile\n"

@@ -215,6 +215,7 @@ def test_prompts_that_are_read_at_once_are_read_once(engine: Engine, monkeypatch
     settled(engine)
 
 
+@pytest.mark.slow
 def test_samples_are_those_of_generate(engine: Engine, model: Model) -> None:
     options: dict[str, Any] = dict(n=3, max_tokens=9, temperature=1.0, seed=5)
     request = engine.submit(LONG, **options)
@@ -405,6 +406,7 @@ def test_close(model: Model) -> None:
     assert isinstance(requests[-1].error, pf.EngineStoppedError)
 
 
+@pytest.mark.slow
 def test_memory_stays_flat(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     before = pf.memory_allocated("cpu")
     engine = Engine(model, rows=4, pages=12, start=False)

@@ -53,6 +53,7 @@ def test_steps_are_launched_before_tokens_are_read(model: Model) -> None:
     assert lead[1:4] == [1, 1, 1] and len(request.result()[0].tokens) == 6
 
 
+@pytest.mark.slow
 def test_preemption_and_faults_of_steps_under_way(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = [dict(prompt=p, max_tokens=36) for p in PROMPTS]
     alone = [model.generate(**one).tokens for one in asked]

@@ -52,6 +52,7 @@ def test_pages_behind_the_window_come_back_while_a_text_is_written(model: Model)
         assert again.cached_tokens == 96
 
 
+@pytest.mark.slow
 def test_texts_that_share_and_are_preempted_are_as_alone(model: Model) -> None:
     asked = [PROMPT[:n] for n in (40, 64, 100, 40, 97, 3)]
     alone = [model.generate(prompt, max_tokens=LENGTH).tokens for prompt in asked]
@@ -63,6 +64,7 @@ def test_texts_that_share_and_are_preempted_are_as_alone(model: Model) -> None:
         assert used(engine) == 0
 
 
+@pytest.mark.slow
 def test_a_layer_that_sees_all_keeps_all_pages(tmp_path: Path) -> None:
     mixed = made("gemma2", tmp_path)
     assert None in mixed.config.windows

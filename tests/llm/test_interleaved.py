@@ -7,6 +7,7 @@ import weakref
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import pyflame as pf
 from pyflame.llm.estimate import estimate
@@ -44,6 +45,7 @@ def test_copies_are_made_with_the_first_text(tmp_path: Path) -> None:
     assert [layer.interleaved for layer in linears(model) if layer.encoding is not None] == copies
 
 
+@pytest.mark.slow
 def test_text_is_that_of_weights_as_they_lie(tmp_path: Path) -> None:
     prompt, options = [3, 9, 4, 1, 7], {"max_tokens": 12, "ignore_eos": True}
     want = loaded(tmp_path, interleave=False)

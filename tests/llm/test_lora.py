@@ -172,6 +172,7 @@ def gradients(model: Decoder, device: str = "cpu") -> list[np.ndarray]:
     return [grad.numpy() for grad in found if grad is not None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama", "mixtral"])
 def test_gradients_follow_from_that_of_the_weight(name: str, tmp_path: Path) -> None:
     """Of W + scale B A: dA = scale B^T dW and dB = scale dW A^T. They come through what lies above, experts too."""

@@ -51,6 +51,7 @@ def alone(folders: tuple[Model, dict[str, Path]]) -> list[list[int]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [32, 128])  # one prompt in a launch, or several
 def test_requests_of_one_batch_are_as_each_alone(
     folders: tuple[Model, dict[str, Path]], alone: list[list[int]], chunk: int

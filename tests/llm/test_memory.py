@@ -40,6 +40,7 @@ def one_generation(model: Model, number: int) -> None:
             break
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [300, pytest.param(1000, marks=pytest.mark.thorough)])
 def test_many_generations(tmp_path: Path, count: int) -> None:
     model = pf.llm.load(small.gguf(tmp_path / "small.gguf"), device="cpu")

@@ -107,6 +107,7 @@ def both(tmp_path: Path, packing: Packing, config: dict[str, Any]) -> tuple[Path
     return folders[0], folders[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PACKED)
 def test_logits(name: str, tmp_path: Path) -> None:
     packing, config, kind = PACKED[name]

@@ -67,6 +67,7 @@ def tokens(decoder: Decoder) -> list[list[int]]:
     return [one.tokens for one in model.generate([[9], PROMPT], max_tokens=4)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.thorough) for n in MODELS if n != "olmo2"]
 )

@@ -122,6 +122,7 @@ assert {str(p.device) for p in two.decoder.parameters()} == {"sim:gfx942", "sim:
 """
 
 
+@pytest.mark.slow
 def test_two_simulated_gpus(tmp_path: Path) -> None:
     """Equal bits: the same kernels on the same numbers."""
     printed(_ON_TWO_GPUS, str(small.gguf(tmp_path / "small.gguf")), PYFLAME_SIM_DEVICES="2")

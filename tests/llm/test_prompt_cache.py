@@ -134,6 +134,7 @@ def test_what_cannot_be_saved(path: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "p").exists()
 
 
+@pytest.mark.slow
 def test_damaged_files_are_refused(path: Path, tmp_path: Path) -> None:
     """Whatever is changed in a file: an error, or the lines that were saved."""
     model, file = loaded(path), tmp_path / "p"

@@ -97,6 +97,7 @@ def tokenizer(smollm2: Path) -> Tokenizer:
     return open_checkpoint(smollm2).tokenizer()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", IDS)
 def test_ids_are_those_of_llama_cpp(tokenizer: Tokenizer, text: str) -> None:
     assert tokenizer.encode(text) == IDS[text]

@@ -39,6 +39,7 @@ class AbstractBackend:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["pyflame", "einops"])
 def test_the_backend_is_found_in_either_order(tmp_path: Path, first: str) -> None:
     (tmp_path / "einops").mkdir()

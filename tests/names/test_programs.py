@@ -30,6 +30,7 @@ def compare(text: str, names: dict[str, Any], tolerance: float = 2e-4) -> None:
     np.testing.assert_allclose(run(text, "pyflame", names), want, rtol=tolerance, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_classifier(capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(0)
     images, labels = rng.standard_normal((24, 1, 8, 8)).astype(np.float32), rng.integers(0, 10, 24)

@@ -275,6 +275,7 @@ def test_errors(model: nn.GPT) -> None:
             model.generate(prompt, 4, **options)
 
 
+@pytest.mark.slow
 def test_checkpointed_blocks_take_a_smaller_arena() -> None:
     """The memory of one training step's plan, with and without computing each block again in the backward pass."""
     model = nn.GPT(nn.GPTConfig(vocab_size=32, context=64, layers=6, heads=2, width=32))

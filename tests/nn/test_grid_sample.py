@@ -25,6 +25,7 @@ def _run(m: Any, padding: str, aligned: bool) -> list[Any]:
     return [v.detach().numpy() for v in (out, x.grad, grid.grad)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("padding", "aligned"), [("zeros", True), ("border", False), ("reflection", False)])
 def test_bicubic(padding: str, aligned: bool) -> None:
     for got, want in zip(_run(pf, padding, aligned), _run(torch, padding, aligned), strict=True):

@@ -19,6 +19,7 @@ def both(shape: tuple[int, ...], seed: int = 0) -> tuple[pf.Tensor, torch.Tensor
     return pf.tensor(values, requires_grad=True), torch.tensor(values, requires_grad=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head_bias", [False, True])
 def test_adaptive_log_softmax(head_bias: bool) -> None:
     args = dict(in_features=8, n_classes=20, cutoffs=[5, 9, 13], div_value=2.0, head_bias=head_bias)

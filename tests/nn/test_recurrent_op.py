@@ -89,6 +89,7 @@ def test_second_derivatives(kind: str, evaluated: bool) -> None:
     all_grads_agree(ours, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_autocast_computes_in_sixteen_bits(kind: str) -> None:
     layer = getattr(nn, kind)(3, 4)

@@ -159,6 +159,7 @@ def test_a_state_dict_follows_jitted_steps_and_its_clone_does_not() -> None:
     assert state["num_batches_tracked"].item() == 4
 
 
+@pytest.mark.slow
 def test_one_jitted_step_of_a_model_is_the_eager_step() -> None:
     def model() -> nn.Module:
         pf.manual_seed(3)

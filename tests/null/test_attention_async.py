@@ -33,6 +33,7 @@ PF_ATT_TOGETHER = 43
 AMPERE = replace(HOPPER, name="sm_80", workers=108, lds_bytes=163 * 1024, matrix_core="mma")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ASYNC)
 def test_computes_what_float64_computes(name: str) -> None:
     emulated = Emulated(HOPPER, {name: ASYNC[name]})

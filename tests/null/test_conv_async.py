@@ -72,6 +72,7 @@ def test_blocks_compute_what_numpy_computes(target: Target, number: int, monkeyp
     assert emulated.wrong(check, reverse=bool(number % 2)) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 132], ids=["whole", "in parts"])
 def test_geometries_compute_what_numpy_computes(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYFLAME_CONV_LAYOUT", "nhwc")

@@ -83,6 +83,7 @@ def emulated(request: pytest.FixtureRequest) -> Emulated:
     return Emulated(RUN_ON[request.param], {name: CASES[name] for name in EMULATED[request.param]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", RUN_ON.values(), ids=list(RUN_ON))
 def test_decoding(target: Target) -> None:
     """With one split and with many."""
@@ -98,6 +99,7 @@ def test_computes_what_float64_computes(emulated: Emulated, reverse: bool) -> No
     assert emulated.wrong(check, reverse) == {}
 
 
+@pytest.mark.slow
 def test_decomposition_says_the_same() -> None:
     """What runs where a library does the products; in float64, for which the CPU has no kernel either."""
     for build in (
@@ -124,6 +126,7 @@ def test_every_way_is_taken() -> None:
 BUILT = ("plain", "widest odd", "added, turned", "bfloat16 odd", "window, added")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gfx906", "gfx1030"])
 def test_builds_without_spills(name: str, clang: ClangHip) -> None:
     target = TARGETS[name]
@@ -173,6 +176,7 @@ def few(size: int, dtype: pf.DType, rows: int) -> list[pf.Tensor]:
     return attention((1, 2 * rows, 1, size), (2, 4096), size, dtype, gradient=False, softcap=30.0)().outputs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gfx906", "gfx942", "gfx1030", "gfx1100"])
 def test_decoding_builds_without_spills(name: str, clang: ClangHip) -> None:
     target = TARGETS[name]
@@ -235,6 +239,7 @@ def test_shapes_share_text() -> None:
     assert texts(40, 40, 32) == texts(50, 45, 64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_tiles_build_for_nvidia(arch: str, tmp_path: Path) -> None:
     if shutil.which("nvcc") is None:

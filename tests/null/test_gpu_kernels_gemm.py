@@ -87,6 +87,7 @@ def emulated(request: pytest.FixtureRequest) -> Emulated:
     return Emulated(RUN_ON[request.param])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reverse", [False, True], ids=["", "reverse"])
 def test_computes_what_numpy_computes(emulated: Emulated, reverse: bool) -> None:
     assert emulated.wrong(check, reverse) == {}
@@ -126,6 +127,7 @@ HUNGRY = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", AMD)
 def test_builds_without_spills(name: str, clang: ClangHip) -> None:
     target = TARGETS[name]

@@ -132,6 +132,7 @@ def texts(target: Target) -> set[str]:
     return {s.text for out in (a @ b, a.T @ b.T) for s in Program([out], target).sources}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
 @pytest.mark.parametrize(("target", "arch"), [(HOPPER, "sm_90a"), (AMPERE, "sm_80")], ids=["sm_90a", "sm_80"])
 def test_nvcc_takes_the_text(target: Target, arch: str, tmp_path: Path) -> None:

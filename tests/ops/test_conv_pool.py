@@ -103,12 +103,14 @@ def convolutions(draw: Any, transposed: bool) -> tuple[str, list[Any], dict[str,
     )
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(convolutions(transposed=False))
 def test_conv(case: Any) -> None:
     compare(*case)
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(convolutions(transposed=True))
 def test_conv_transpose(case: Any) -> None:

@@ -81,6 +81,7 @@ def test_imported_memory_is_shared_in_its_layout(gpu: GpuDevice) -> None:
         pf.from_dlpack(Producer(array.view(np.uint8), bits=4))
 
 
+@pytest.mark.slow
 def test_an_owner_is_kept_until_our_last_use_is_done(gpu: GpuDevice, driver: FakeDriver) -> None:
     array = np.ones(1000, np.uint8)
     alive = weakref.ref(array)

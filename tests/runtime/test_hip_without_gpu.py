@@ -164,6 +164,7 @@ def test_no_hip_at_all(tmp_path: Path) -> None:
     assert lines[0] == "0" and all("libamdhip64.so" in line for line in lines[1:])
 
 
+@pytest.mark.slow
 def test_hiprtc_compiles_without_a_gpu(tmp_path: Path) -> None:
     lines = run(COMPILE, tmp_path)
     assert lines[:2] == ["gfx90a b'\\x7fELF' True", "gfx1030 b'\\x7fELF' True"]

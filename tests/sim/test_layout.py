@@ -112,6 +112,7 @@ def case(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any], dict[str,
     return request.param, state, want
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jitted", [False, True])
 @pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
 def test_networks(case: Any, target: str, jitted: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from tests.decoding import Layer
 DEVICES = ("sim:gfx942", "sim:gfx1100")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_a_decoders_step(device: str, interleaved: bool) -> None:

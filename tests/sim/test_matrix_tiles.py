@@ -139,6 +139,7 @@ def conv_blocks(target: str) -> Family:
     return Family((), cases)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
 def test_convolutions(target: str) -> None:
     run_family(convolutions(target), target)
@@ -165,6 +166,7 @@ def test_products(target: str) -> None:
     run_family(family(target), target)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", OTHERS)
 def test_products_and_attention(target: str) -> None:
     """Each dtype's instruction, and attention, which takes the sums of one product for an operand of the next."""

@@ -31,6 +31,7 @@ def test_pairs_of_float32(target: str) -> None:
     assert not {"v_mul_f32", "v_add_f32", "v_sub_f32"} & found.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", PAIRS_OF_FLOAT32)
 def test_pairs_in_hot_loops(target: str) -> None:
     """A polynomial by fused multiply-adds, and what attention does besides its matrix instructions."""

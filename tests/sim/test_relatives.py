@@ -29,6 +29,7 @@ each_relative = pytest.mark.parametrize("target", RELATIVES)
 FEW = ("matmul_odd", "conv2d", "scatter_reduce", "sort", "cumsum", "attention")
 
 
+@pytest.mark.slow
 @each_relative
 @pytest.mark.parametrize("programs", [
     FEW, pytest.param([n for n in PROGRAMS if n not in FEW], marks=pytest.mark.thorough)], ids=["some", "the rest"],

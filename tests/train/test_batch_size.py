@@ -75,6 +75,7 @@ def train(count: int, result: BatchSize) -> None:
         pool.limit = None
 
 
+@pytest.mark.slow
 def test_what_it_finds_trains_and_a_little_more_does_not() -> None:
     result = found(memory=160 * KIB)
     train(result.batch, result)
@@ -138,6 +139,7 @@ def test_an_optimiser_with_a_step_of_its_own_is_put_back() -> None:
     assert everything(model, optimizer) == before
 
 
+@pytest.mark.slow
 def test_a_step_function_and_what_it_changes() -> None:
     model, optimizer = runs.build()
     loss_fn = nn.CrossEntropyLoss()
@@ -261,6 +263,7 @@ def test_it_shows_its_probes() -> None:
     assert "batch size" in terminal.getvalue()
 
 
+@pytest.mark.slow
 def test_a_trainer_finds_its_batch_and_a_resumed_run_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(steps: int, room: int) -> Trainer:
         monkeypatch.setattr("pyflame.train.batch_size._memory", lambda device, wanted: room)

@@ -147,6 +147,7 @@ def _drawn(page: str) -> list[str]:
     return [e.get("points") for e in element.iter("{http://www.w3.org/2000/svg}polyline")]
 
 
+@pytest.mark.slow
 def test_curve_files(tmp_path):
     paths = tmp_path / "a" / "loss.html", tmp_path / "a" / "loss.png"
     run = trainer(max_steps=6, eval_every=3, eval_data=loader(), log_every=1, callbacks=[LossCurve(*paths)])

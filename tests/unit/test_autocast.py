@@ -40,6 +40,7 @@ def test_other_dtypes_are_refused():
         pf.autocast(pf.int32)
 
 
+@pytest.mark.slow
 def test_gradients_match_torch():
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(s, dtype=np.float32) for s in ((16, 32), (64, 32), (8, 64))]

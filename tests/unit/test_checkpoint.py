@@ -1,6 +1,7 @@
 """pf.checkpoint: the same gradients from less memory."""
 
 import numpy as np
+import pytest
 
 import pyflame as pf
 from pyflame.transform.jit import jit
@@ -36,6 +37,7 @@ def test_gradients_and_masks_are_the_same():
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_nested():
     weights = layers(2)
     x = pf.randn(8, 64, requires_grad=True)

@@ -153,6 +153,7 @@ def _run(script: str, cache: Path, **env: str) -> str:
     return done.stdout.strip() + done.stderr.strip()
 
 
+@pytest.mark.slow
 def test_second_process_compiles_nothing_and_damage_is_mended(tmp_path: Path) -> None:
     value, first = _run(SCRIPT, tmp_path).split()
     assert int(first) > 0

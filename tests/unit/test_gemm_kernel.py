@@ -221,6 +221,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "dtypes"),
     [("native", (name, name)) for name in ("float32", "float64", "bfloat16", "float16", "int8", "int16", "int64")]
@@ -322,6 +323,7 @@ def conv_shapes(rng: random.Random) -> Iterator[conv.ConvShape]:
         yield conv.ConvShape(n, groups, c, o, size, taps, out, stride, pad, lhs, rhs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "dtype"),
     [("native", "float32"), ("native", "bfloat16"), ("native", "int8"), ("baseline", "float32")]

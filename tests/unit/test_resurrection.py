@@ -48,6 +48,7 @@ def test_memory_of_what_lives_on_is_not_given_away(device: str) -> None:
     assert allocated - pf.memory_stats(device).allocated >= 4000  # and it comes back in the end
 
 
+@pytest.mark.slow
 def test_blocks_come_back_while_the_pool_looks_through_its_queue() -> None:
     pool, often = HostPool(exact=False), gc.get_threshold()
     try:

@@ -39,6 +39,7 @@ def test_lengths() -> None:
         Lengths("many").draw(rng)
 
 
+@pytest.mark.slow
 def test_load_test(live: Live, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["llm", "load-test", live.url, "-n", "6", "-r", "50", "--prompt", "4-8", "--output", "5"]
     assert main([*asked, "--json", "--plot", str(tmp_path / "load.html")]) == 0
