@@ -22,6 +22,7 @@ from tests.needs import torch
 from tests.seed import share
 
 MANY = 8  # of a function with more cases `make test` runs every third
+SLOW = 4  # of slow tests every fourth
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         mark, slow = item.get_closest_marker("share"), item.get_closest_marker("slow")
         name = id(mark) if mark is not None else "slow" if slow is not None else item.nodeid.partition("[")[0]
         groups.setdefault(name, {})[item.nodeid] = item
-        parts[name] = mark.args[0] if mark is not None else 3 if slow is not None else 0
+        parts[name] = mark.args[0] if mark is not None else SLOW if slow is not None else 0
     for name, group in groups.items():
         part = parts[name] or (3 if len(group) > MANY else 1)
         for nodeid in group.keys() - share(group, part):

@@ -38,6 +38,7 @@ def saved(plan: AotPlan, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_round_trip(plan: AotPlan, saved: Path) -> None:
     loaded = pf.aot.load(saved)
     assert loaded == plan

@@ -70,6 +70,7 @@ def test_elementwise_equals_numpy(target: str, emulation: Emulation) -> None:
     np.testing.assert_allclose(run(pf.tensor(other), -2.0).numpy(), np.tanh(other * -2.0 + weight), rtol=2e-6)
 
 
+@pytest.mark.slow
 def test_scratch_and_two_launches(emulation: Emulation) -> None:
     """A sum over few long rows leaves partial results in scratch; another value lives in the arena."""
     x = randn(3, 40_000)
@@ -80,6 +81,7 @@ def test_scratch_and_two_launches(emulation: Emulation) -> None:
     np.testing.assert_allclose(run(pf.tensor(x)).numpy(), expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_outputs_have_buffers_of_their_own(emulation: Emulation) -> None:
     """Views, the same tensor twice, an input, a constant."""
     x = randn(5, 8)
@@ -99,6 +101,7 @@ def test_outputs_have_buffers_of_their_own(emulation: Emulation) -> None:
     assert (out["text"], out["n"]) == ("kept", (4, None))
 
 
+@pytest.mark.slow
 def test_outputs_are_dense_where_channels_lie_last(emulation: Emulation) -> None:
     x, w = (pf.tensor(v).to(pf.bfloat16) for v in (randn(2, 8, 6, 6), randn(9, 8, 3, 3)))
     _, run = emulation.compile(lambda x, w: pf.relu(pf.conv2d(x, w)), x, w)
@@ -108,6 +111,7 @@ def test_outputs_are_dense_where_channels_lie_last(emulation: Emulation) -> None
     assert got.is_contiguous()
 
 
+@pytest.mark.slow
 def test_named_tuples_become_plain(emulation: Emulation) -> None:
     Pair = namedtuple("Pair", "left right")
     _, run = emulation.compile(lambda x: Pair(x + 1.0, x - 1.0), pf.ones(3))
@@ -115,6 +119,7 @@ def test_named_tuples_become_plain(emulation: Emulation) -> None:
     assert (left.numpy().tolist(), right.numpy().tolist()) == ([2.0] * 3, [0.0] * 3)
 
 
+@pytest.mark.slow
 def test_inputs_need_not_be_dense(emulation: Emulation) -> None:
     x = randn(8, 12)
     _, run = emulation.compile(lambda pair: pair[0] * pair[1]["b"], (pf.tensor(x).T, {"b": pf.tensor(x).T}))
@@ -122,6 +127,7 @@ def test_inputs_need_not_be_dense(emulation: Emulation) -> None:
     np.testing.assert_array_equal(run((view, {"b": view})).numpy(), (x * x).T)
 
 
+@pytest.mark.slow
 def test_slices_are_askew(emulation: Emulation) -> None:
     """A byte offset that vectors cannot have takes the text without vectors."""
     x = randn(4, 65)
@@ -129,6 +135,7 @@ def test_slices_are_askew(emulation: Emulation) -> None:
     np.testing.assert_array_equal(run(pf.tensor(x)).numpy(), x.reshape(-1)[1:257] * 2)
 
 
+@pytest.mark.slow
 def test_bad_index_is_found(emulation: Emulation) -> None:
     table = randn(11, 24)
     good, bad = np.array([3, -1, 0]), np.array([3, 11, 0])
@@ -146,6 +153,7 @@ def test_constants_are_frozen(emulation: Emulation) -> None:
     np.testing.assert_array_equal(run(pf.ones(8)).numpy(), np.full(8, 3.0))
 
 
+@pytest.mark.slow
 def test_state_goes_on(emulation: Emulation) -> None:
     """A training step: the optimiser's state is fed to the next run, and the captured cells stay as they are."""
     start, gradients = randn(16), [randn(16) for _ in range(3)]
@@ -172,6 +180,7 @@ def test_state_goes_on(emulation: Emulation) -> None:
     np.testing.assert_array_equal(ahead.numpy(), start)
 
 
+@pytest.mark.slow
 def test_gradients_come_out(emulation: Emulation) -> None:
     weight = nn.Parameter(pf.tensor(randn(4)))
     x = randn(3, 4)
@@ -184,6 +193,7 @@ def test_gradients_come_out(emulation: Emulation) -> None:
     assert weight.grad is None
 
 
+@pytest.mark.slow
 def test_names_and_roles_of_a_training_step() -> None:
     """A launcher of its own can tell parameters from moments, steps, rates and random numbers."""
     model = pf.nn.Sequential(pf.nn.Linear(4, 6), pf.nn.Dropout(0.5), pf.nn.Linear(6, 2))
@@ -235,6 +245,7 @@ def test_names_of_what_a_function_captures() -> None:
     assert sorted(names.values()) == ["held.scales.0", "held.scales.1", "inner"]
 
 
+@pytest.mark.slow
 def test_random_numbers_move_on(emulation: Emulation) -> None:
     x = pf.ones(64, 64)
     _, run = emulation.compile(lambda x: pf.dropout(x, 0.5, training=True), x)
@@ -246,6 +257,7 @@ def test_random_numbers_move_on(emulation: Emulation) -> None:
     np.testing.assert_array_equal(second, pf.dropout(x, 0.5, training=True).numpy())
 
 
+@pytest.mark.slow
 def test_a_loaded_plan_runs(emulation: Emulation, tmp_path: Path) -> None:
     x = randn(4, 32)
     plan, _ = emulation.compile(lambda x, s: x.exp() * s, pf.tensor(x), 2.0)
@@ -257,6 +269,7 @@ def test_a_loaded_plan_runs(emulation: Emulation, tmp_path: Path) -> None:
     loaded.close()
 
 
+@pytest.mark.slow
 def test_runs_show_in_profiles(emulation: Emulation) -> None:
     plan, run = emulation.compile(lambda x: (x.exp() @ x).sum(), pf.ones(8, 8))
     with pf.profile() as p:
@@ -265,6 +278,7 @@ def test_runs_show_in_profiles(emulation: Emulation) -> None:
     assert [(e.name, e.ops) for e in seen] == [(x.name, x.ops) for x in plan.launches]
 
 
+@pytest.mark.slow
 def test_closing_starts_over(emulation: Emulation) -> None:
     count = pf.tensor(np.zeros(3, np.float32))
 
@@ -279,6 +293,7 @@ def test_closing_starts_over(emulation: Emulation) -> None:
     assert count.numpy().tolist() == [0.0] * 3
 
 
+@pytest.mark.slow
 def test_a_bad_index_leaves_state_alone(emulation: Emulation) -> None:
     total = pf.tensor(np.zeros(24, np.float32))
     table = randn(11, 24)
@@ -410,6 +425,7 @@ def test_functions_are_checked() -> None:
         pf.aot.compile(lambda x, o: x, pf.ones(4), object(), target="gfx942")
 
 
+@pytest.mark.slow
 def test_every_known_target_builds() -> None:
     for name, target in TARGETS.items():
         if target.language == "hip":

@@ -79,6 +79,7 @@ def test_every_name_of_the_header(target: str) -> None:
     assert kernel.resources.clean
 
 
+@pytest.mark.slow
 def test_options_defines_and_folders(tmp_path: Path) -> None:
     (tmp_path / "sizes.h").write_text("#define ROOM 777\n")
     body = "__shared__ int room[ROOM * MANY]; room[x[0]] = x[1]; x[2] = room[x[3]];"

@@ -64,6 +64,7 @@ def test_a_prepared_model_computes_on_the_device_and_trains(device: str, library
     backend.cleanup()
 
 
+@pytest.mark.slow
 def test_many_prepared_models_all_run_here() -> None:
     """Dynamo gives a code object up after eight compilations, and runs it in eager torch."""
     backend = AMDBackend(AMDConfig(device="cpu"))
@@ -126,6 +127,7 @@ def product_text(config: AMDConfig) -> str:
     return str(source.text)
 
 
+@pytest.mark.slow
 def test_switches_reach_the_planner() -> None:
     """Without matrix cores the product is another kernel; without fusion every op is a launch."""
     config = AMDConfig(device=SIM)

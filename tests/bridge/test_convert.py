@@ -80,6 +80,7 @@ def test_dtypes_are_kept(bits: torch.dtype) -> None:
     assert {p.dtype for p in ours.parameters()} == {pf.as_dtype(bits)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt", "unet", "bn"])
 def test_modules_by_export_with_gradients_and_buffers(name: str) -> None:
     class Residual(nn.Module):

@@ -32,6 +32,7 @@ def _far(got: list[torch.Tensor], want: list[torch.Tensor]) -> float:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_results_gradients_and_buffers_are_those_of_eager(name: str) -> None:
     make, data = MODELS[name]
@@ -52,6 +53,7 @@ def test_results_gradients_and_buffers_are_those_of_eager(name: str) -> None:
         torch.testing.assert_close(compiled(x), eager(x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlp", "gpt"])
 def test_bfloat16_is_as_near_to_float64_as_eager_is(name: str) -> None:
     make, data = MODELS[name]

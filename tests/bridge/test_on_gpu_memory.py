@@ -66,6 +66,7 @@ def launched(device: GpuDevice) -> list[int]:
     return streams
 
 
+@pytest.mark.slow
 def test_a_training_step_runs_on_torchs_stream_and_memory(gpu: GpuDevice) -> None:
     streams = launched(gpu)
     model = nn.Sequential(nn.Linear(6, 5), nn.GELU(), nn.LayerNorm(5), nn.Linear(5, 3))

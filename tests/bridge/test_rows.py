@@ -59,6 +59,7 @@ TRANSFORMS = {
 }
 
 
+@pytest.mark.slow
 def test_fourier_transforms() -> None:
     check(TRANSFORMS, floats(4, 6))
 
@@ -97,6 +98,7 @@ FACTORISATIONS = {
 }
 
 
+@pytest.mark.slow
 def test_factorisations() -> None:
     check(FACTORISATIONS, floats(2, 4, 4))
 
@@ -163,5 +165,6 @@ OTHERS = {
 }
 
 
+@pytest.mark.slow
 def test_others() -> None:
     check(OTHERS, floats(4, 6))

@@ -100,6 +100,7 @@ def test_shapes_that_change_are_planned_one_by_one() -> None:
         torch.testing.assert_close(forward(x), fn(x))
 
 
+@pytest.mark.slow
 def test_shapes_that_change_in_training() -> None:
     """The sizes that the backward graph reads are results of the forward graph."""
 

@@ -34,6 +34,7 @@ def _train(model: nn.Module, forward: Any, images: torch.Tensor, labels: torch.T
     return losses
 
 
+@pytest.mark.slow
 def test_training_and_evaluation_in_turns_compile_once_each() -> None:
     eager, found = cnn(), Outcome()
     model = copy.deepcopy(eager)
@@ -43,6 +44,7 @@ def test_training_and_evaluation_in_turns_compile_once_each() -> None:
     assert [g.kind for g in found.graphs] == ["forward", "backward", "inference"] and not found.fallbacks
 
 
+@pytest.mark.slow
 def test_another_batch_size_makes_the_graph_dynamic_once() -> None:
     eager, found = resnet(widths=(4,)), Outcome()
     model = copy.deepcopy(eager)
@@ -58,6 +60,7 @@ def test_another_batch_size_makes_the_graph_dynamic_once() -> None:
     assert found.compiled == 2 and not found.fallbacks
 
 
+@pytest.mark.slow
 def test_channels_last() -> None:
     eager, found = resnet(widths=(4,)).to(memory_format=torch.channels_last), Outcome()
     x = torch.randn(4, 3, 16, 16).contiguous(memory_format=torch.channels_last)
@@ -93,6 +96,7 @@ def test_checkpointed_dropout_is_drawn_again_alike() -> None:
     assert set(found.fallbacks) == {"run_and_save_rng_state", "run_with_rng_state"}
 
 
+@pytest.mark.slow
 def test_an_optimizer_step_compiles() -> None:
     eager, found = mlp(), Outcome()
     model, x = copy.deepcopy(eager), torch.randn(4, 8)

@@ -208,6 +208,7 @@ def test_on_the_simulated_gpu() -> None:
         assert get_device(pf.device("sim:gfx942").id).pinned.stats.acquired >= 10
 
 
+@pytest.mark.slow
 def test_training_on_pinned_batches_learns_the_same() -> None:
     def losses(pin: bool) -> list[float]:
         pf.manual_seed(0)

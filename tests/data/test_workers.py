@@ -80,6 +80,7 @@ def mapped() -> int:
     return Path("/proc/self/maps").read_text().count("pyflame-data")
 
 
+@pytest.mark.slow
 def test_large_arrays_travel_in_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_MOST_LENT", 6)
     gc.collect()

@@ -84,6 +84,7 @@ def test_all_pairs_without_a_formula() -> None:
                 continue
 
 
+@pytest.mark.slow
 def test_edges() -> None:
     """Certain events, equal bounds, and fewer trials under p."""
     d, kl = pf.distributions, pf.distributions.kl_divergence

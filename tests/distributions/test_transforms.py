@@ -238,6 +238,7 @@ def test_registering() -> None:
         registry.register(3, made)
 
 
+@pytest.mark.slow
 def test_validation() -> None:
     """Parameters and values are checked with validate_args, or by default where that is set."""
     d = pf.distributions

@@ -18,6 +18,7 @@ from pyflame.tensor.dispatch import FUNCTIONS
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+@pytest.mark.slow
 def test_references_are_current() -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "tools" / "make_docs.py"), "--check"], capture_output=True, text=True, check=False

@@ -84,6 +84,7 @@ def damage(root: Path, files: list[Path], rng: random.Random) -> None:
         path.write_bytes(rng.randbytes(rng.choice([1, 64, 4096])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_damaged_trees(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)

@@ -475,6 +475,7 @@ def test_intervals() -> None:
             pf.monitor(interval)
 
 
+@pytest.mark.slow
 def test_the_trainers_callback(tmp_path: Path) -> None:
     host(tmp_path)
     card(tmp_path, mem_info_vram_used=5 << 30)

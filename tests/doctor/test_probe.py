@@ -36,6 +36,7 @@ def test_a_device_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert said["mode"] == "failed" and "Error: [rocm]" in said["text"]
 
 
+@pytest.mark.slow
 def test_in_a_process_of_its_own() -> None:
     (finding,) = probed(this_machine(), "cpu", "kernel")
     assert finding.text == "a fused kernel and a sum are right", finding

@@ -42,6 +42,7 @@ def test_every_op_is_a_case_of_its_family() -> None:
         assert {f"{dtype}/{name.partition('/')[2]}" for name in names} <= set(all_cases())
 
 
+@pytest.mark.slow
 def test_a_simulated_gpu_in_no_time_is_touched_by_every_family() -> None:
     found = selftest("sim:gfx1100", 0, isolate=False)
     assert {r.family for r in found.results} == set(families())
@@ -97,6 +98,7 @@ def test_a_fault_of_the_device_leaves_it_usable() -> None:
     assert run_case(find_case("copies/bytes"), device).passed
 
 
+@pytest.mark.slow
 def test_a_child_runs_cases_and_a_crash_or_hang_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     case = find_case("copies/bytes")
     with Worker("cpu") as worker:

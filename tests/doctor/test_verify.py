@@ -141,6 +141,7 @@ def test_what_a_device_cannot_compute_is_told_and_the_rest_goes_on(
     assert not found.agrees and "broke while ops 0 to 4 ran: an illegal address" in str(found)
 
 
+@pytest.mark.slow
 def test_a_training_step_with_dropout_changes_nothing(other: DeviceId) -> None:
     model = pf.nn.Sequential(Net(), pf.nn.Dropout(0.5))
     optimizer = pf.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -160,11 +161,13 @@ def test_a_training_step_with_dropout_changes_nothing(other: DeviceId) -> None:
         np.testing.assert_array_equal(p.numpy(), array)
 
 
+@pytest.mark.slow
 def test_a_simulated_gpu_agrees() -> None:
     found = compare(Net(), pf.randn(2, 6), devices=("cpu", "sim:gfx1100"))
     assert found.agrees and found.comparisons[0].device == "sim:gfx1100"
 
 
+@pytest.mark.slow
 def test_many_ops_in_chunks_with_views_between(other: DeviceId) -> None:
     def fn(x: pf.Tensor) -> pf.Tensor:
         first = x.exp()
@@ -214,6 +217,7 @@ def test_command_with_a_script(text: str, tmp_path: Path, capsys: pytest.Capture
     assert "expected" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_command_with_a_language_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = small.gguf(tmp_path / "small.gguf")
     saved = tmp_path / "ops.json"

@@ -34,6 +34,7 @@ def steps(out):
     return int(found.replace(",", ""))
 
 
+@pytest.mark.slow
 def test_a_run_trains_writes_and_tells_what_ran(runs):
     folder, first, log, _ = runs
     assert first.returncode == 0, first.stderr
@@ -73,6 +74,7 @@ def test_the_report_has_curve_timeline_and_plan(runs):
     assert "src=" not in page and "href=" not in page  # nothing from outside
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -87,6 +89,7 @@ def test_mistakes_are_told_in_one_line(tmp_path, options, words):
     assert done.returncode != 0 and words in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_folder_of_other_files_is_left_alone(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").write_text("all of it")
@@ -95,6 +98,7 @@ def test_a_folder_of_other_files_is_left_alone(tmp_path):
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["thesis.tex"]
 
 
+@pytest.mark.slow
 def test_another_size_cannot_be_resumed(runs):
     folder, *_ = runs
     done = demo(folder, "--resume", "--size", "small")

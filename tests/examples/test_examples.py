@@ -71,6 +71,7 @@ def losses(text):
     return numbers(r"loss ([\d.]+) -> ([\d.]+)", text)
 
 
+@pytest.mark.slow
 def test_distributed_gpt_in_one_process():
     before, after = losses(run("distributed_gpt.py", "--steps", "20"))
     assert before > 5.0 and after < before - 1

@@ -78,6 +78,7 @@ def test_chunks_change_nothing(chunk_size):
         np.testing.assert_array_equal(np.asarray(getattr(parts, name)), np.asarray(value), err_msg=name)
 
 
+@pytest.mark.slow
 def test_lists_tensors_and_arrays_are_the_same_ticks():
     prices, volumes = [10.0, 10.1, 10.5, 10.6], [5, 7, 3, 1]
     analyzer = VolumeProfileAnalyzer()

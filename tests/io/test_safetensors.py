@@ -153,6 +153,7 @@ def test_damage_is_refused_by_name(tmp_path, damage):
         load_file(path)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_saved(tmp_path):
     with pytest.raises(pf.PyFlameError, match=r"\[save_file\] expected tensors but 'x' is of type ndarray"):
         save_file({"x": np.ones(2)}, tmp_path / "x.safetensors")

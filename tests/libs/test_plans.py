@@ -158,6 +158,7 @@ def test_epilogues(bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str) -> 
     assert bench.products._lt.ran[-1]["workspaceSizeInBytes"] in (0, 128)  # what the algorithm asked for
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_dtypes_and_batches(bench: Bench, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
     """Batches that one stride describes are one call, others one for each step; results may lie turned."""
@@ -382,6 +383,7 @@ def test_libraries_can_be_left_out(bench: Bench, monkeypatch: pytest.MonkeyPatch
     assert not bench.file.exists()
 
 
+@pytest.mark.slow
 def test_attention_is_one_kernel_where_no_library_does_its_products(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -410,6 +412,7 @@ def test_attention_is_one_kernel_where_no_library_does_its_products(
     assert {launch.implementation for launch in pf.explain(step, x).launches} == {"flash_gpu"}
 
 
+@pytest.mark.slow
 def test_expectations_decide_without_measurements(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYFLAME_TUNE", "0")
     monkeypatch.setattr("pyflame.engine.libraries.trial.Trial.seconds", None)  # nothing may be timed
@@ -523,6 +526,7 @@ def test_replays_do_not_call_the_library(bench: Bench, monkeypatch: pytest.Monke
     assert given[1] > given[0] and given[2] == given[3] == given[4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
 @pytest.mark.parametrize(
     ("options", "x", "w"),
@@ -606,6 +610,7 @@ def test_addresses_that_lie_askew(bench: Bench, monkeypatch: pytest.MonkeyPatch)
         assert (len(bench.products._lt.ran) > given) == by_library
 
 
+@pytest.mark.slow
 def test_plans_made_ahead_of_time_have_no_libraries(bench: Bench) -> None:
     plan = pf.aot.compile(lambda a, b: pf.relu(a @ b), pf.zeros(8, 8), pf.zeros(8, 8), target="gfx942")
     assert [x.implementation for x in plan.launches] == ["gemm_gpu"]

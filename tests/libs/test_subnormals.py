@@ -125,6 +125,7 @@ def by(tensor: pf.Tensor) -> list[str]:
     return [x.implementation for x in launches if "matmul" in x.ops or "conv_general" in x.ops]
 
 
+@pytest.mark.slow
 def test_gradients_are_asked_for_with_subnormals(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     blas = HostBlas(gpu.driver, alternative=True)
     lt = host_lt(gpu.driver)

@@ -69,6 +69,7 @@ def test_every_layer_of_an_encoder_has_its_name(tmp_path: Path) -> None:
     assert len(names) == 2 * 6 and names["blk.1.attn_output"] == "encoder.layer.1.attention.output.dense"
 
 
+@pytest.mark.slow
 def test_round_trip(llama: Any, tmp_path: Path) -> None:
     model = small_model(llama, "q8_0")
     llm.add_lora(model, rank=3, alpha=5, dropout=0.1, rslora=True)

@@ -48,6 +48,7 @@ def written(model: Model, lines: list[dict[str, Any]] = LINES) -> list[dict[str,
     return found
 
 
+@pytest.mark.slow
 def test_batch(model: Model) -> None:
     prompts = ["Hello", [5, 6, 7], {"prompt": "Warm", "temperature": 1.0, "seed": 4}]
     found = pf.llm.batch(prompts, model, rows=2, max_tokens=5)
@@ -78,6 +79,7 @@ def test_command(model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "4 lines" in out and "1 could not be answered" in out and "batch: 4 of 4" in err
 
 
+@pytest.mark.slow
 def test_command_goes_on_where_it_was(
     model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +116,7 @@ def test_command_refuses_other_files(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert target.read_text() == '{"prompt": "b", "text": "c"}\n'
 
 
+@pytest.mark.slow
 def test_command_is_interrupted(
     model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small.gguf(tmp_path_factory.mktemp("bench") / "small.gguf")
 
 
+@pytest.mark.slow
 def test_prints_llama_benchs_columns(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["llm", "bench", str(path), "-p", "9", "-n", "5", "-r", "2", "--device", "cpu", "--kv", "fp16"]) == 0
     out, err = capsys.readouterr()
@@ -27,6 +28,7 @@ def test_prints_llama_benchs_columns(path: Path, capsys: pytest.CaptureFixture[s
     assert err.count("bench:") == 10  # a line for each tenth
 
 
+@pytest.mark.slow
 def test_json(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["llm", "bench", str(path), "-p", "0", "-n", "5", "-r", "3", "--device", "cpu", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)

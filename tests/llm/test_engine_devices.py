@@ -27,6 +27,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     return Model(load_decoder(checkpoint, GPU), None, None, GPU, pf.float32, 64)
 
 
+@pytest.mark.slow
 def test_together_as_alone_and_every_step_is_a_graph(model: Model) -> None:
     """Requests join in between. A step of a size and kind is captured at its second call."""
     alone = [model.generate(**one).tokens for one in ASKED]
@@ -77,6 +78,7 @@ def test_preemption_and_faults_of_steps_under_way(model: Model, monkeypatch: pyt
     assert [r.result()[0].tokens for r in requests[2:]] == alone[2:]
 
 
+@pytest.mark.slow
 def test_layers_on_two_devices(tmp_path: Path) -> None:
     checkpoint, _ = make("llama", tmp_path)
     whole = load_decoder(checkpoint)

@@ -34,6 +34,7 @@ def used(engine: Engine) -> int:
     return stats.pages - stats.free_pages
 
 
+@pytest.mark.slow
 def test_pages_behind_the_window_come_back_while_a_text_is_written(model: Model) -> None:
     alone = model.generate(PROMPT, max_tokens=LENGTH).tokens
     with Engine(model, rows=2, chunk=32, start=False) as engine:

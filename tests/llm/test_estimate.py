@@ -40,6 +40,7 @@ def test_weights_and_cache_are_exact(model: Path) -> None:
     assert found.total == found.weights + found.cache + found.workspace and found.parameters > 20_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 4])
 def test_what_is_measured_is_what_was_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
     sizes = dict(WIDTH=256, FFN=768, LAYERS=4, HEADS=8, KV_HEADS=4, HEAD=32, CONTEXT=1024)
@@ -61,6 +62,7 @@ print(expected.total / measured(path, "sim:gfx942", 2, "bfloat16"))
 """
 
 
+@pytest.mark.slow
 def test_on_a_simulated_gpu(tmp_path: Path) -> None:
     """With the pool of real GPUs: simulated ones have none unless asked, so that they see where buffers end."""
     env = {**os.environ, "PYFLAME_MEMORY_POOL": "cached"}
@@ -70,6 +72,7 @@ def test_on_a_simulated_gpu(tmp_path: Path) -> None:
     assert abs(float(found.stdout.split()[-1]) - 1) < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mixtral", "deepseek_v2", "gpt_oss"])
 def test_other_architectures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Experts, latent lines, sinks, windows: what they take is what their plans take."""

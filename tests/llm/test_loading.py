@@ -65,6 +65,7 @@ def test_same_weights_on_a_simulated_gpu(tmp_path: Path) -> None:
     assert not [t for t in threading.enumerate() if t.name == "pyflame-read-ahead"]
 
 
+@pytest.mark.slow
 def test_matrices_of_halves_stay_so_on_a_cpu(tmp_path: Path) -> None:
     """Products are of float32 all the same; a dtype makes parameters of them."""
     path, tokens = small.folder(tmp_path), pf.tensor([[3, 1, 4, 1, 5]])

@@ -56,6 +56,7 @@ def base_bytes(model: Model) -> dict[str, bytes]:
     return {n: t.numpy().tobytes() for n, t in model.decoder.state_dict().items() if ".lora." not in n}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quantized", [None, "q8_0"])
 def test_learns_a_sequence_and_writes_it(llama: tuple[MemoryCheckpoint, Any], quantized: str | None) -> None:
     pf.manual_seed(0)

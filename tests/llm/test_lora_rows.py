@@ -78,6 +78,7 @@ def test_requests_of_one_batch_are_as_each_alone(
     assert model.generate(PROMPTS[0], max_tokens=12).tokens == alone[2]
 
 
+@pytest.mark.slow
 def test_a_preempted_row_gets_its_adapter_again(folders: tuple[Model, dict[str, Path]], alone: list[list[int]]) -> None:
     model, paths = folders
     pf.llm.load_adapters(model, paths)
@@ -93,6 +94,7 @@ def test_a_preempted_row_gets_its_adapter_again(folders: tuple[Model, dict[str, 
         pf.llm.remove_lora(model)
 
 
+@pytest.mark.slow
 def test_mistakes_are_named(folders: tuple[Model, dict[str, Path]]) -> None:
     model, paths = folders
     with pytest.raises(ArgumentError, match="adapters by name"):

@@ -164,6 +164,7 @@ def gpt_oss(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, 
     return folder / "published", folder / "plain", numbers
 
 
+@pytest.mark.slow
 def test_gpt_oss_as_openai_publishes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Experts stay encoded, and are what transformers makes of them: gate and up alternate."""
     published, plain, numbers = gpt_oss(tmp_path, monkeypatch)

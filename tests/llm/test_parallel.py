@@ -77,6 +77,7 @@ def test_same_logits_and_tokens(name: str, tmp_path: Path) -> None:
     assert tokens(two) == tokens(one)
 
 
+@pytest.mark.slow
 def test_an_engine_over_a_divided_model(tmp_path: Path) -> None:
     models = [Model(decoder, None, None, "cpu", pf.float32, 64) for decoder in loaded(make("llama", tmp_path)[0])]
     prompts = [[9], PROMPT, list(range(1, 40))]
@@ -96,6 +97,7 @@ def test_every_tensor_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(biases) == two.config.layers and two.parts[1].blk[0].attn_output.bias is None
 
 
+@pytest.mark.slow
 def test_an_encoder(tmp_path: Path) -> None:
     one, two = loaded(make_bert(tmp_path)[0])
     found, wanted = (Model(m, None, None, "cpu", pf.float32, 64).embed([PROMPT, [9]]).numpy() for m in (two, one))
@@ -115,6 +117,7 @@ def test_every_device_has_the_same_bits(tmp_path: Path, monkeypatch: pytest.Monk
     assert np.array_equal(logits(two), wanted)
 
 
+@pytest.mark.slow
 def test_what_a_step_does(tmp_path: Path) -> None:
     """Several drawn texts of a prompt, narrow keys and values, guesses: all as on one device."""
     one, two = loaded(make("llama", tmp_path)[0])
@@ -135,6 +138,7 @@ def wider(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(small, name, size)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("wider")
 def test_encoded_weights(tmp_path: Path) -> None:
     """Blocks of the file are divided, and blocks that are made while loading: each device has the same numbers."""
@@ -183,6 +187,7 @@ def test_estimate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "different devices" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_is_measured_is_what_was_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over both devices: the second CPU takes some of its memory from the first."""
     for name, size in dict(WIDTH=256, FFN=768, LAYERS=4, HEADS=8, KV_HEADS=4, HEAD=32, CONTEXT=1024).items():
@@ -199,6 +204,7 @@ def test_what_is_measured_is_what_was_estimated(tmp_path: Path, monkeypatch: pyt
     assert abs(expected.total / found - 1) < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("wider")
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(small.gguf(tmp_path / "small.gguf"))
@@ -234,6 +240,7 @@ def test_prompts_on_disk(tmp_path: Path) -> None:
         again.generate(PROMPT, max_tokens=1, prompt_cache=tmp_path / "p")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_adapters(name: str, tmp_path: Path) -> None:
     """They are divided as their layers are; training them asks for whole layers."""
@@ -342,6 +349,7 @@ for part, device in zip(two.decoder.parts, ("sim:gfx942", "sim:gfx942:1")):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("wider")
 def test_two_simulated_gpus(tmp_path: Path) -> None:
     printed(_ON_TWO_GPUS, str(small.gguf(tmp_path / "small.gguf")), PYFLAME_SIM_DEVICES="2")

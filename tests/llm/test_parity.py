@@ -88,6 +88,7 @@ def test_tensors_that_do_not_fit(tmp_path: Path) -> None:
         load_decoder(checkpoint)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "layer"), [("llama", "attn_q"), ("mixtral", "ffn_gate_exps"), ("gpt_oss", "attn_k")])
 def test_quantized_while_loading(name: str, layer: str, tmp_path: Path) -> None:
     checkpoint, oracle = make(name, tmp_path)

@@ -72,6 +72,7 @@ def test_automatic(monkeypatch: pytest.MonkeyPatch) -> None:
         found(a=100, b=100, c=100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "gpt_oss"])
 def test_same_logits_and_tokens(name: str, tmp_path: Path) -> None:
     """Half on a simulated GPU, half on the CPU, the head on the other side of the embeddings where it may."""
@@ -91,6 +92,7 @@ def test_same_logits_and_tokens(name: str, tmp_path: Path) -> None:
     assert several.generate(PROMPT, **options).tokens == one.generate(PROMPT, **options).tokens
 
 
+@pytest.mark.slow
 def test_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = small.gguf(tmp_path / "small.gguf")
     halves = {"blk.0": "cpu", "blk.1": "sim:gfx942"}

@@ -38,6 +38,7 @@ def lines(model: Model, count: int) -> list[np.ndarray]:
         return [x[:count].numpy().view(np.uint8) for x in kept]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kv", [None, "bf16", "int8", "fp8"])
 def test_what_is_restored_is_what_was_saved(path: Path, tmp_path: Path, kv: str | None) -> None:
     first, second = loaded(path, kv), loaded(path, kv)
@@ -84,6 +85,7 @@ def test_messages_and_latent_lines(tmp_path: Path) -> None:
     assert all(np.array_equal(a, b) for a, b in zip(lines(one, 26), lines(two, 26), strict=True))
 
 
+@pytest.mark.slow
 def test_on_a_simulated_gpu(path: Path, tmp_path: Path) -> None:
     loaded(path).save_prompt(tmp_path / "p", PROMPT)
     device = loaded(path, device="sim:gfx942")

@@ -38,6 +38,7 @@ def random_tensor(name: str, shape: tuple[int, ...], kind: str = "float32") -> T
     return Tensor(name, shape, kind, lambda: x.view(np.uint8), lambda: x)
 
 
+@pytest.mark.slow
 def test_decoded_weights_give_the_same_logits(plain: Path) -> None:
     assert np.allclose(logits(plain), logits(plain.with_name("q8.gguf")), atol=1e-4)
 

@@ -23,6 +23,7 @@ def trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYFLAME_GRAPHS", "trusted")
 
 
+@pytest.mark.slow
 def test_steps_are_replayed(tmp_path: Path) -> None:
     model = Model(load_decoder(make("llama", tmp_path)[0], GPU), None, None, GPU, pf.float32, 64)
     with model.lease(1) as batch:

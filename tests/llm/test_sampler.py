@@ -77,6 +77,7 @@ def test_draws_by_seed(settings: dict[str, Any]) -> None:
         said.append(token)
 
 
+@pytest.mark.slow
 def test_distribution() -> None:
     one = Sampling(temperature=1.0, top_p=0.9, seed=11)
     count = 4000

@@ -106,6 +106,7 @@ def test_ids_are_those_of_llama_cpp(tokenizer: Tokenizer, text: str) -> None:
     assert "".join([*map(stream.push, IDS[text]), stream.finish()]) == text
 
 
+@pytest.mark.slow
 def test_every_page_of_the_documentation(tokenizer: Tokenizer) -> None:
     for page in (Path(__file__).parents[2] / "docs").glob("*.md"):
         text = page.read_text()

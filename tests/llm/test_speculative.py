@@ -59,6 +59,7 @@ def test_what_is_looked_up() -> None:
     assert Lookup(4).guess([1, 2, 3]) == [] and Lookup(4).guess([1]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead", [1, 4, 7])
 def test_draft_is_plain_greedy(model: Model, near: Model, ahead: int) -> None:
     accepted = guessed = 0

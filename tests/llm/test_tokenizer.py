@@ -104,6 +104,7 @@ def stream_of(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
     return [*(stream.push(n) for n in ids), stream.finish()]
 
 
+@pytest.mark.slow
 @given(st.text(max_size=40))
 @settings(deadline=None, max_examples=60)
 def test_streams_give_the_text_and_no_half_of_a_code_point(text: str) -> None:

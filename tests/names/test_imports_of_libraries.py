@@ -114,6 +114,7 @@ ATTRIBUTES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_files_below_packages_are_attributes() -> None:
     """In a process of its own, since an import anywhere makes attributes."""
     for library in ("torch", "pyflame"):

@@ -64,6 +64,7 @@ def test_cells(name: str) -> None:
         same(got if gates == 4 else [got], want if gates == 4 else [want], name)
 
 
+@pytest.mark.slow
 def test_norms_with_statistics() -> None:
     (x, y), (w, tw), (b, tb) = both(2, 6, 4), both(6), both(6, seed=1)
     (v, tv) = both(4)
@@ -82,6 +83,7 @@ def test_norms_with_statistics() -> None:
         same([pf.norm_except_dim(x, 2, dim)], [torch.norm_except_dim(y, 2, dim)], "norm_except_dim")
 
 
+@pytest.mark.slow
 def test_dropout_by_these_names() -> None:
     x = pf.ones(2000).requires_grad_()
     out, mask = pf.native_dropout(x, 0.25, True)
@@ -104,6 +106,7 @@ def test_dropout_by_these_names() -> None:
         assert getattr(pf, name)(pf.ones(2, 2, 2), 0.5, False).tolist() == [[[1.0] * 2] * 2] * 2
 
 
+@pytest.mark.slow
 def test_windows_by_these_names() -> None:
     (x, y), (w, tw), (b, tb) = both(2, 4, 6, 5), both(4, 2, 3, 3), both(4)
     for transposed in (False, True):

@@ -184,6 +184,7 @@ def test_functions_of_a_program(lib: Any) -> None:
     assert wrapped(1) == 2
 
 
+@pytest.mark.slow
 def test_classes_that_nobody_holds_go(lib: Any) -> None:
     def made(n: int) -> Any:
         return weakref.ref(type(f"Made{n}", (lib.Tensor,), {}))

@@ -103,6 +103,7 @@ def test_pytree() -> None:
         ours.tree_unflatten([1], ours.tree_flatten([1, 2])[1])
 
 
+@pytest.mark.slow
 def test_foreach() -> None:
     rng = np.random.default_rng(0)
     arrays = [rng.random((2, 3)).astype("f") + 0.5, rng.random(4).astype("f") + 0.5]
@@ -184,6 +185,7 @@ def causal(b: Any, h: Any, q: Any, k: Any) -> Any:
     return q >= k
 
 
+@pytest.mark.slow
 def test_flex_attention() -> None:
     from torch.nn.attention import flex_attention as theirs
 

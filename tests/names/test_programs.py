@@ -42,6 +42,7 @@ def test_a_classifier(capsys: pytest.CaptureFixture[str]) -> None:
     assert second.endswith("lr 0.490, on cpu") and first.endswith("lr 0.490, on cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_language_model(compiled: bool) -> None:
     tokens = np.random.default_rng(0).integers(0, 11, 40)
@@ -54,6 +55,7 @@ def test_a_language_model(compiled: bool) -> None:
     np.testing.assert_allclose(got, want, rtol=2e-4)
 
 
+@pytest.mark.slow
 def test_a_policy() -> None:
     rng = np.random.default_rng(0)
     start = state(nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)))

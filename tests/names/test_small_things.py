@@ -49,6 +49,7 @@ def test_long_orders_are_made_as_they_are_read() -> None:
     assert next(iter(loader)).shape == (4,)
 
 
+@pytest.mark.slow
 def test_long_orders_without_replacement() -> None:
     n = 1 << 20
     sampler = RandomSampler(range(n), num_samples=20 * n, seed=0)

@@ -65,6 +65,7 @@ def test_places_of_other_dtypes(view: Any) -> None:
     assert views.strides(ours) == theirs.stride()
 
 
+@pytest.mark.slow
 def test_storages_hold_the_bytes() -> None:
     x, y = (lib.arange(3.0).reshape(3)[1:] for lib in (pf, torch))
     assert x.untyped_storage().tolist() == y.untyped_storage().tolist() and x.storage().tolist() == [0.0, 1.0, 2.0]

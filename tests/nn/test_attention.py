@@ -121,6 +121,7 @@ def test_without_bias() -> None:
     compare(ours, theirs, *sequences(), need_weights=False)
 
 
+@pytest.mark.slow
 def test_unbatched() -> None:
     ours, theirs = pair(batch_first=True)
     q, k, v = (x[1].copy() for x in sequences())
@@ -129,6 +130,7 @@ def test_unbatched() -> None:
     compare(ours, theirs, q, k, v, need_weights=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_masks(need_weights: bool) -> None:
     ours, theirs = pair(batch_first=True)
@@ -167,6 +169,7 @@ def test_extra_positions(options: dict[str, bool]) -> None:
     compare(ours, theirs, *sequences(False), key_padding_mask=PADDED, need_weights=False)
 
 
+@pytest.mark.slow
 def test_dropout_acts_in_training_only() -> None:
     ours, theirs = pair(dropout=0.5, batch_first=True)
     compare(ours.eval(), theirs.eval(), *sequences())

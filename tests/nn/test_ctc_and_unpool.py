@@ -33,6 +33,7 @@ def both(shape: tuple[int, ...], *rest: Any, **options: Any) -> None:
         close(ours.grad, theirs.grad, "gradient", atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_ctc_over_rows(reduction: str) -> None:
     both((T, N, C), TARGETS, STEPS, LETTERS, reduction=reduction, zero_infinity=True)
@@ -44,15 +45,18 @@ def test_ctc_over_targets_behind_each_other() -> None:
     both((T, N, C), behind, np.array(STEPS), np.array(LETTERS), reduction="none", zero_infinity=True)
 
 
+@pytest.mark.slow
 def test_ctc_of_one_sequence_with_another_blank() -> None:
     both((T, C), np.array([1, 0, 0]), np.array(7), np.array(3), blank=4)
 
 
+@pytest.mark.slow
 def test_ctc_of_empty_texts() -> None:
     both((T, 2, C), np.array([[1, 2], [3, 3]]), [5, 7], [0, 2], reduction="none")
     both((T, 2, C), np.zeros((2, 0), np.int64), [5, 7], [0, 0], reduction="none")
 
 
+@pytest.mark.slow
 def test_ctc_layer_and_errors() -> None:
     loss = nn.CTCLoss(blank=1, reduction="sum", zero_infinity=True)
     want = torch.nn.CTCLoss(blank=1, reduction="sum", zero_infinity=True)

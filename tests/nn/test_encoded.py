@@ -14,6 +14,7 @@ def layer_of(name: str = "q4_0", bias: bool = True) -> nn.EncodedLinear:
     return nn.EncodedLinear.from_linear(nn.Linear(256, 6, bias=bias), name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["q8_0", "q4_0", "q4_k", "f16", "int4_g128"])
 def test_linear_is_that_of_the_decoded_weight(name: str) -> None:
     layer, x = layer_of(name), pf.randn(5, 256)
@@ -36,6 +37,7 @@ def test_gradients_go_to_the_input_and_the_bias() -> None:
     assert [name for name, _ in layer.named_parameters()] == ["bias"]
 
 
+@pytest.mark.slow
 def test_a_frozen_weight_trains_what_lies_around_it() -> None:
     """As in QLoRA: the encoded weight stays, an adapter beside it learns, in one jitted step."""
     layer, down, up = layer_of(bias=False), nn.Linear(256, 4, bias=False), nn.Linear(4, 6, bias=False)
@@ -55,6 +57,7 @@ def test_a_frozen_weight_trains_what_lies_around_it() -> None:
     np.testing.assert_array_equal(layer.weight.numpy(), before)
 
 
+@pytest.mark.slow
 def test_state_dict_holds_bytes() -> None:
     layer, other = layer_of(), nn.EncodedLinear(256, 6, encoding="q4_0")
     saved = layer.state_dict()

@@ -92,6 +92,7 @@ def batches(config: nn.GPTConfig, batch: int, seed: int = 0) -> Iterator[tuple[n
         yield text[:, :-1].copy(), text[:, 1:].copy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [SMALL, nn.GPTConfig(19, 16, 1, 4, 16, tie_weights=False, bias=False)])
 def test_logits_loss_and_gradients(config: nn.GPTConfig) -> None:
     torch.manual_seed(0)
@@ -134,6 +135,7 @@ def test_initial_weights_are_those_of_gpt2() -> None:
             assert abs(value.std() / std - 1) < 0.05 and abs(value.mean()) < std / 10, name
 
 
+@pytest.mark.slow
 def test_training_matches_torch() -> None:
     """The convergence test: the same start and data, AdamW, a jitted step; the loss falls and falls alike."""
     torch.manual_seed(0)
@@ -164,6 +166,7 @@ def test_training_matches_torch() -> None:
     assert np.mean(got[-5:]) < 0.75 * got[0]
 
 
+@pytest.mark.slow
 def test_dropout_acts_in_training_only() -> None:
     config = nn.GPTConfig(vocab_size=19, context=16, layers=1, heads=2, width=16, dropout=0.5)
     model = nn.GPT(config)
@@ -225,6 +228,7 @@ def test_one_trace_serves_all_positions(model: nn.GPT) -> None:
     assert decoder.step.traces == 2  # the prompt, and any step
 
 
+@pytest.mark.slow
 def test_seeds_temperature_and_top_k(model: nn.GPT) -> None:
     def text(**options: float | int | None) -> list[int]:
         return list(model.generate([1, 2], 12, **options))
@@ -236,6 +240,7 @@ def test_seeds_temperature_and_top_k(model: nn.GPT) -> None:
     assert text(top_k=1000, seed=1) != likeliest
 
 
+@pytest.mark.slow
 def test_draws_follow_the_probabilities() -> None:
     flat = nn.GPT(nn.GPTConfig(vocab_size=4, context=4, layers=1, heads=1, width=4, tie_weights=False))
     with pf.no_grad():

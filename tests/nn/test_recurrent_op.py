@@ -71,6 +71,7 @@ def test_packed_sequences_both_ways(kind: str, options: dict[str, int], evaluate
     all_grads_agree(ours, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("evaluated", [False, True], ids=["together", "apart"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_second_derivatives(kind: str, evaluated: bool) -> None:

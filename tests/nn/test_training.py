@@ -75,6 +75,7 @@ def test_dropout_inside_jit_draws_anew() -> None:
 # --- train and eval inside jit ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_jitted_function_follows_train_and_eval() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.BatchNorm1d(3))
     step = pf.jit(lambda x: model(x))

@@ -71,6 +71,7 @@ def test_unbatched() -> None:
     compare(ours, theirs, numbers(T, E), numbers(S, E))
 
 
+@pytest.mark.slow
 def test_encoder_stack_copies_its_layer() -> None:
     options = dict(dim_feedforward=WIDE, dropout=0.0, batch_first=True)
     ours = nn.TransformerEncoder(nn.TransformerEncoderLayer(E, H, **options), 2, nn.LayerNorm(E))
@@ -84,6 +85,7 @@ def test_encoder_stack_copies_its_layer() -> None:
     compare(ours, theirs, numbers(B, T, E), mask=LATER, src_key_padding_mask=PADDED)
 
 
+@pytest.mark.slow
 def test_transformer() -> None:
     ours, theirs = pair("Transformer", num_encoder_layers=1, num_decoder_layers=2, norm_first=True)
     masks = dict(tgt_mask=LATER, src_key_padding_mask=MEMORY_PADDED, memory_key_padding_mask=MEMORY_PADDED)

@@ -87,6 +87,7 @@ def test_geometries_compute_what_numpy_computes(workers: int, monkeypatch: pytes
     assert [w for w in wanted if not any(w in t for t in texts)] == []
 
 
+@pytest.mark.slow
 def test_last_tiles_in_halves_compute_what_numpy_computes() -> None:
     """Four tiles of 128 pixels for three compute units: the last one, which has fewer pixels, by two blocks."""
     build = convolution((1, 1, 16, 1, 1, 450), (1, 256, 16, 1, 1, 3), dtype=pf.bfloat16, views=conv_cases.LAST)
@@ -117,6 +118,7 @@ def test_large_convolutions_have_blocks_to_try() -> None:
     assert len(set(variants(28))) == 4 and variants(4) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
 @pytest.mark.parametrize(("target", "arch"), [(HOPPER, "sm_90a"), (AMPERE, "sm_80")], ids=["sm_90a", "sm_80"])
 def test_nvcc_takes_the_text(target: Target, arch: str, tmp_path: Path) -> None:

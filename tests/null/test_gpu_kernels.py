@@ -252,6 +252,7 @@ def compare(emulator: Emulator, name: str) -> None:
     assert one == other, "the result depends on the order of threads"
 
 
+@pytest.mark.slow
 def test_wide_positions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As for tensors of more than 2^31 elements: the text divides 64-bit numbers."""
     from pyflame.kernels import cumulative_gpu, pool_gpu, sort_gpu

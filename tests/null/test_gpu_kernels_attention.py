@@ -94,6 +94,7 @@ def test_decoding(target: Target) -> None:
     assert emulated.wrong(check, False) == emulated.wrong(check, True) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reverse", [False, True], ids=["", "reverse"])
 def test_computes_what_float64_computes(emulated: Emulated, reverse: bool) -> None:
     assert emulated.wrong(check, reverse) == {}
@@ -112,6 +113,7 @@ def test_decomposition_says_the_same() -> None:
         check([t.numpy() for t in case.outputs], case)
 
 
+@pytest.mark.slow
 def test_every_way_is_taken() -> None:
     """By the cases above, on the targets above; and no case is decomposed."""
     programs = [Program(build().outputs, target) for target in RUN_ON.values() for build in CASES.values()]

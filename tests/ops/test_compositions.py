@@ -184,6 +184,7 @@ def test_eager_phases(device: str) -> None:
     np.testing.assert_allclose(got.detach().numpy(), want.numpy())
 
 
+@pytest.mark.slow
 def test_a_held_view_keeps_what_it_shows(device: str) -> None:
     """A maximum found before its gradient is computed: its source is compared with it, and must not be made anew."""
     x = pf.tensor(np.linspace(-1, 2, 12).reshape(1, 1, 3, 4)).to(pf.float16)
@@ -212,6 +213,7 @@ def unet(nn: Any, m: Any) -> Any:
     return Net()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("batch", "side"), [(2, 16), (3, 20)])
 def test_unet(batch: int, side: int) -> None:
     net, oracle = unet(pf.nn, pf), unet(torch.nn, torch)

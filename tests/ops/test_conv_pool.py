@@ -171,6 +171,7 @@ def test_infinite_pixels_meet_their_own_taps_only(kwargs: dict[str, Any]) -> Non
     close(ours.grad, w.grad, pf.float32, f"weight gradient with {kwargs}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [pf.int64, pf.int32, pf.int16, pf.int8, pf.uint8], ids=lambda d: d.name)
 def test_conv_of_integers(dtype: Any) -> None:
     """Integers wrap as they do in NumPy."""
@@ -316,6 +317,7 @@ def test_adaptive_pool(data: Any) -> None:
     compare(f"adaptive_{kind}_pool{rank}d", [x], {"output_size": out})
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(poolings("max"))
 def test_max_pool_indices(case: Any) -> None:

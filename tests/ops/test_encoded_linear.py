@@ -129,6 +129,7 @@ def test_floats_of_any_width(width: int, rows: int) -> None:
     check(ENCODINGS["f16"], rows, 9, width, bias=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_dtypes_of_x(dtype: str) -> None:
     check(ENCODINGS["q4_1"], 2, 33, 96, dtype)
@@ -222,6 +223,7 @@ def test_gradients_reach_x_and_bias() -> None:
     np.testing.assert_allclose(bias.grad.numpy(), np.full(8, 3.0))
 
 
+@pytest.mark.slow
 def test_threads_do_not_change_a_bit() -> None:
     code = (
         "import hashlib, pyflame as pf\n"

@@ -56,6 +56,7 @@ def test_every_shape(name: str | None, shape: str) -> None:
     check(name, shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["few", "many"])
 @pytest.mark.parametrize("bits", [8, 32])
 def test_other_bits_of_x(shape: str, bits: int) -> None:
@@ -67,6 +68,7 @@ def test_other_bits_of_x(shape: str, bits: int) -> None:
         check("q4_0", shape, bits=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("shape", ["few", "many"])
 def test_sixteen_bits(dtype: str, shape: str) -> None:
@@ -150,6 +152,7 @@ def test_refusals() -> None:
         pf.expert_linear(x, stack[:0], ids)
 
 
+@pytest.mark.slow
 def test_threads_do_not_change_a_bit() -> None:
     code = (
         "import hashlib, pyflame as pf\n"

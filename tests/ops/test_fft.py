@@ -52,6 +52,7 @@ def test_points_and_axes(name: str, n: int) -> None:
     check(name, COMPLEX, n, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fftn", "ifftn", "irfftn"])
 def test_several_axes(name: str) -> None:
     check(name, COMPLEX, (4, -1), (0, 2))
@@ -60,6 +61,7 @@ def test_several_axes(name: str) -> None:
     check("rfftn", REAL, (4, 7), (-1, 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", [None, "ortho", "forward"])
 def test_mirrored_numbers_along_several_axes(norm: str | None) -> None:
     check("hfft2", COMPLEX, norm=norm)
@@ -68,6 +70,7 @@ def test_mirrored_numbers_along_several_axes(norm: str | None) -> None:
     check("ihfftn", REAL, (4, 7), (0, 2), norm)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [64, 67, 96, 128, 134, 1000, 1031])
 def test_lengths_that_are_taken_apart(n: int) -> None:
     check("fft", RNG.standard_normal((2, n)) + 1j * RNG.standard_normal((2, n)))

@@ -129,6 +129,7 @@ def read(array: np.ndarray, key: Key) -> np.ndarray | None:
 # --- against NumPy --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(cases)
 def test_read(case: tuple[tuple[int, ...], Key, str]) -> None:
@@ -160,6 +161,7 @@ def assignments(draw: Any) -> tuple[tuple[int, ...], Key, str, np.ndarray | floa
     return shape, key, form, value
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(assignments())
 def test_assign(case: tuple[tuple[int, ...], Key, str, Any]) -> None:
@@ -177,6 +179,7 @@ def test_assign(case: tuple[tuple[int, ...], Key, str, Any]) -> None:
     np.testing.assert_array_equal(before.numpy(), numbers(shape))  # earlier readers keep the old value
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(cases)
 def test_update(case: tuple[tuple[int, ...], Key, str]) -> None:
@@ -221,6 +224,7 @@ def test_update_that_reads_other_elements() -> None:
     np.testing.assert_array_equal(x.numpy(), want)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(cases)
 def test_read_gradient(case: tuple[tuple[int, ...], Key, str]) -> None:
@@ -237,6 +241,7 @@ def test_read_gradient(case: tuple[tuple[int, ...], Key, str]) -> None:
     np.testing.assert_allclose(np.zeros(shape) if x.grad is None else x.grad.numpy(), expected, atol=1e-12)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(assignments())
 def test_assign_gradient(case: tuple[tuple[int, ...], Key, str, Any]) -> None:
@@ -264,6 +269,7 @@ def test_assign_gradient(case: tuple[tuple[int, ...], Key, str, Any]) -> None:
     )
 
 
+@pytest.mark.slow
 @needs_torch
 @EXAMPLES
 @given(cases)

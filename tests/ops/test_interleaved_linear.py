@@ -68,6 +68,7 @@ def test_against_rounded_x(kind: Encoding, rows: int) -> None:
         assert error(got, want) <= (PIECES[bits] if tiles else SUMS)
 
 
+@pytest.mark.slow
 def test_what_the_kernel_does_not_take() -> None:
     """Lines for another CPU, x that is not rounded, float64: put in order, and then as encoded_linear."""
     kind, other = ENCODINGS["q4_0"], 4 if lanes(get_device(CPU).target) != 4 else 8

@@ -43,6 +43,7 @@ def test_factors_without_pivots_and_of_singular_matrices() -> None:
         pf.linalg.lu(pf.ones(2, 2).long())
 
 
+@pytest.mark.slow
 def test_second_derivative_of_factors() -> None:
     def twice(lib: Any) -> Any:
         a = lib.tensor(matrix(3, 3), requires_grad=True)

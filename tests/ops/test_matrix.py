@@ -47,6 +47,7 @@ def view(array: Any) -> pf.Tensor:
     return pf.tensor(np.ascontiguousarray(array.transpose(order))).permute(tuple(int(a) for a in np.argsort(order)))
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(products())
 def test_matmul(case: Any) -> None:
@@ -54,6 +55,7 @@ def test_matmul(case: Any) -> None:
     np.testing.assert_allclose((view(x) @ view(y)).numpy(), x @ y, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [pf.int64, pf.int32, pf.int16, pf.int8, pf.uint8], ids=lambda d: d.name)
 @pytest.mark.parametrize("m", [1, 9, 40])
 def test_matmul_of_integers_wraps(dtype: Any, m: int) -> None:
@@ -94,6 +96,7 @@ def equations(draw: Any) -> tuple[str, list[Any]]:
     return ",".join(terms) + arrow, arrays
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(equations())
 def test_einsum(case: Any) -> None:

@@ -191,6 +191,7 @@ def adabelief(lib: Any) -> type:
     return AdaBelief
 
 
+@pytest.mark.slow
 def test_a_custom_optimizer_written_for_torch() -> None:
     used = {n: getattr(pf, n) for n in ("no_grad", "enable_grad", "zeros_like", "preserve_format")}
     ours_lib = types.SimpleNamespace(**used, optim=optim)

@@ -61,6 +61,7 @@ def one_step(text: str, shape: tuple[int, ...] = (3, 4), **how: object) -> Progr
     return Program((Input(shape, seed=1),), (Step("planted", text, (0,)),), (1,), **how)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_planted_fault_is_found_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
     right = pf.tanh
     monkeypatch.setattr(pf, "tanh", lambda x: right(x) + (x.ndim > 1) * 1e-3)
@@ -82,6 +83,7 @@ def test_a_planted_fault_is_found_and_shrunk(monkeypatch: pytest.MonkeyPatch) ->
     assert "v1 = L.tanh(v0)" in script(small)
 
 
+@pytest.mark.slow
 def test_a_dead_process_is_laid_at_its_program() -> None:
     worker = Worker("cpu")
     abort = one_step("{0} * 1.0 if L.__name__ == 'torch' else __import__('os').abort()")
@@ -91,6 +93,7 @@ def test_a_dead_process_is_laid_at_its_program() -> None:
     worker.stop()
 
 
+@pytest.mark.slow
 def test_a_hanging_process_is_ended() -> None:
     worker = Worker("cpu")
     assert worker.ask({"program": to_json(one_step("{0} * 2.0"))}).outcome == "ok"
@@ -126,6 +129,7 @@ def test_a_guard_keeps_off_discontinuities() -> None:
         compare.expected(replace(near, steps=(step,)))
 
 
+@pytest.mark.slow
 def test_programs_survive_json() -> None:
     for seed in range(20):
         drawn = draw(seed)

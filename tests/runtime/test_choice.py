@@ -151,6 +151,7 @@ def test_explain_devices_names_all_kinds(capsys: pytest.CaptureFixture[str]) -> 
     assert "not supported" in lines[4] and "not supported" in lines[5] and lines[6].endswith("cuda:0")
 
 
+@pytest.mark.slow
 def test_import_chooses_nothing() -> None:
     program = """
 import pyflame as pf

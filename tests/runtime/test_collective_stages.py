@@ -58,6 +58,7 @@ def stages(fn: Any, *args: Any) -> Any:
     return found.runner.stages
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_each_call_starts_when_its_value_is_there(device: str) -> None:
     @pf.jit
@@ -115,6 +116,7 @@ def doubled_copy() -> pf.Tensor:
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_state_that_an_early_stage_reads_is_updated_in_place_by_the_last(device: str) -> None:
     pf.manual_seed(0)

@@ -51,6 +51,7 @@ def test_arguments_and_captured_tensors_follow_the_data(current: str) -> None:
         np.testing.assert_allclose(pf.jit(lambda a: a * scale)(there()).numpy(), VALUES * 2)
 
 
+@pytest.mark.slow
 def test_views_are_made_dense_before_they_travel() -> None:
     with pf.device("cpu"):
         table = pf.tensor(VALUES)
@@ -59,6 +60,7 @@ def test_views_are_made_dense_before_they_travel() -> None:
         same_as_eager(lambda a: a[:, 3].to("cpu"), there())
 
 
+@pytest.mark.slow
 def test_what_is_made_inside_is_made_where_it_is_needed() -> None:
     with pf.device("cpu"):
         found = same_as_eager(lambda a: a + pf.arange(8) * 2 + pf.ones(4, 1), there())
@@ -204,6 +206,7 @@ def test_an_optimiser_steps_where_the_model_is(make: Any, current: str) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_jitted_step_of_a_model_elsewhere() -> None:
     with pf.device("cpu"):
         model = nn.Sequential(nn.Linear(8, 4), nn.Dropout(0.5), nn.Linear(4, 1)).to(HERE)
@@ -221,6 +224,7 @@ def test_a_jitted_step_of_a_model_elsewhere() -> None:
         assert step.traces == 1 and losses[-1] < losses[0]
 
 
+@pytest.mark.slow
 def test_a_model_on_two_gpus() -> None:
     def train(first: str, second: str, jitted: bool) -> list[np.ndarray[Any, Any]]:
         pf.manual_seed(5)

@@ -243,6 +243,7 @@ def test_devices_within_a_block(gpus: FakeDriver) -> None:
     assert pf.get_device() == "rocm:0"
 
 
+@pytest.mark.slow
 def test_two_gpus_compute(two: None) -> None:
     a = pf.tensor(np.arange(6, dtype=np.float32), device="cuda:0")
     with pf.device("cuda:1"):

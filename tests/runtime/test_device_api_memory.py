@@ -238,6 +238,7 @@ def test_out_of_memory_is_typed(gpus: FakeDriver) -> None:
 # --- kernels over addresses -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_launches_over_addresses() -> None:
     a, b = np.linspace(-2, 2, 12, dtype=np.float32), np.linspace(0.5, 1.5, 12, dtype=np.float32)
     p, t = np.linspace(0.1, 0.9, 12, dtype=np.float32), (np.arange(12) % 2).astype(np.float32)

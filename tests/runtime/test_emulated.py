@@ -70,17 +70,20 @@ def classifier(layers: list[Any], shape: tuple[int, ...], steps: int = 3) -> Cal
     return program
 
 
+@pytest.mark.slow
 def test_mlp_learns_as_on_the_cpu(gpu: str) -> None:
     agree(
         gpu, classifier([lambda: nn.Linear(5, 16), nn.GELU, lambda: nn.LayerNorm(16), lambda: nn.Linear(16, 3)], (8, 5))
     )
 
 
+@pytest.mark.slow
 def test_cnn_learns_as_on_the_cpu(gpu: str) -> None:
     layers = [lambda: nn.Conv2d(2, 4, 3, padding=1), nn.ReLU, lambda: nn.MaxPool2d(2), nn.Flatten]
     agree(gpu, classifier([*layers, lambda: nn.Linear(36, 3)], (2, 2, 6, 6), steps=2), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_gpt_learns_as_on_the_cpu(gpu: str) -> None:
     def program() -> list[pf.Tensor]:
         model = nn.GPT(nn.GPTConfig(vocab_size=11, context=8, layers=1, heads=2, width=8))

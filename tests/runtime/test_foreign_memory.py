@@ -97,6 +97,7 @@ def test_an_owner_is_kept_until_our_last_use_is_done(gpu: GpuDevice, driver: Fak
     assert ended(alive)
 
 
+@pytest.mark.slow
 def test_an_owner_is_kept_for_streams_that_somebody_chose(gpu: GpuDevice, driver: FakeDriver) -> None:
     array = np.ones(16, np.uint8)
     alive = weakref.ref(array)
@@ -134,6 +135,7 @@ def test_the_taker_waits_for_our_work_and_the_host_does_not(gpu: GpuDevice, driv
     assert not driver.streams[gpu.main.handle]
 
 
+@pytest.mark.slow
 def test_exported_memory_comes_back_behind_the_takers_work(gpu: GpuDevice, driver: FakeDriver) -> None:
     found = pf.from_dlpack(Producer(np.zeros(1, np.int32)))
     found._node.data.storage = gpu.allocate(4)

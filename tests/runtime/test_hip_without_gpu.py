@@ -180,6 +180,7 @@ def test_hiprtc_builds_every_kernel(target: str, options: tuple[str, ...], tmp_p
     assert int(line.split()[0]) > 50
 
 
+@pytest.mark.slow
 def test_hiprtc_builds_what_users_write(tmp_path: Path) -> None:
     lines = run(USERS, tmp_path)
     for name, line in zip(("gfx90a", "gfx1030"), lines, strict=False):

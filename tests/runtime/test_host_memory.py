@@ -134,6 +134,7 @@ def constant_gradients() -> Iterator[tuple[str, pf.Tensor]]:
             yield from ((op.name, t.grad) for t in leaves if t.grad is not None and t.grad._node.op.kind == CONST)
 
 
+@pytest.mark.slow
 def test_every_constant_gradient_of_the_catalogue(gpu: str) -> None:
     found = list(constant_gradients())
     assert {"copysign", "topk", "round", "floor_div"} <= {name for name, _ in found}

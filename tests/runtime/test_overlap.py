@@ -46,6 +46,7 @@ def launches_of(driver: EmulatedDriver, step: Callable[[pf.Tensor], pf.Tensor], 
     return list(driver.early)
 
 
+@pytest.mark.slow
 def test_all_of_a_graph_but_its_first(driver: EmulatedDriver) -> None:
     step = pf.jit(three)
     one_by_one = launches_of(driver, step, 1)

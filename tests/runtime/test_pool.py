@@ -282,6 +282,7 @@ def test_the_knob_of_the_pool(driver: FakeDriver, monkeypatch: pytest.MonkeyPatc
         DevicePool(driver)
 
 
+@pytest.mark.slow
 def test_blocks_freed_by_the_garbage_collector(pool: DevicePool) -> None:
     gc.collect()
     ring: list[object] = [pool.allocate(1000)]
@@ -353,6 +354,7 @@ def _stress(rounds: int) -> None:
     assert driver.held[0] == 0 and not driver.memory
 
 
+@pytest.mark.slow
 def test_a_million_operations() -> None:
     _stress(125_000)
 

@@ -316,6 +316,7 @@ def test_the_compiler_of_the_backend() -> None:
     assert stats["kernels"] == 2 and stats["cache_hit_rate_percent"] >= 50.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["sim:gfx942", "sim:gfx1100"])
 def test_machine_code_on_a_simulated_gpu(device: str) -> None:
     """What clang makes of pf_hip.h: positions, numbers of all sizes, dynamic LDS, shuffles and atomics."""

@@ -110,6 +110,7 @@ def test_gradients_of_products_lie_apart() -> None:
     assert len(small.launches) == len(large.launches)
 
 
+@pytest.mark.slow
 def test_a_gpu_updates_weights_while_it_goes_back() -> None:
     """The CPU does so behind the last check of an index, here that of the embedding's gradient."""
     found = {}

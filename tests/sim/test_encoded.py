@@ -95,6 +95,7 @@ def test_lines_are_decoded_in_parts(target: str, monkeypatch: pytest.MonkeyPatch
         encoded_cases.check_layer(found.numpy(), name, *arrays)
 
 
+@pytest.mark.slow
 def test_sources_that_do_not_lie_in_order() -> None:
     x, data, bias = encoded_cases.random_layer("q4_k", 40, 37, pf.bfloat16)
     device = "sim:gfx942"
@@ -103,6 +104,7 @@ def test_sources_that_do_not_lie_in_order() -> None:
     encoded_cases.check_layer(got.numpy(), "q4_k", x[3:], data[2:], bias[2:])
 
 
+@pytest.mark.slow
 def test_who_decodes() -> None:
     device = "sim:gfx942"
     made, _ = layer("q4_0", 40, 64)
@@ -116,6 +118,7 @@ def test_who_decodes() -> None:
         assert "encoded_gemm_gpu" in text and "dequantize" not in text
 
 
+@pytest.mark.slow
 def test_what_follows_is_fused() -> None:
     """A gated feed-forward network is as many launches as it has weights."""
     device = "sim:gfx942"

@@ -103,6 +103,7 @@ def losses(device: str, batches: int = 5, pin_memory: bool = False) -> tuple[lis
         return [loss.item() for loss in found], np.array(model.weight.numpy())
 
 
+@pytest.mark.slow
 def test_any_order_of_streams_learns_the_same() -> None:
     """Copies of pinned batches, launches and replayed graphs lie on several streams, which run as the seed has it."""
     want, weight = losses("cpu")
@@ -115,6 +116,7 @@ def test_any_order_of_streams_learns_the_same() -> None:
     assert all(other[0] == found[0][0] and (other[1] == found[0][1]).all() for other in found[1:])
 
 
+@pytest.mark.slow
 def test_two_gpus_share_a_batch() -> None:
     """Each has half of it and a copy of the weights; gradients meet on the first."""
     rng = np.random.default_rng(0)
@@ -175,6 +177,7 @@ def handed_over(seed: int, event: bool) -> float:
         return float(y.numpy()[7])
 
 
+@pytest.mark.slow
 def test_a_missing_event_shows() -> None:
     assert {handed_over(seed, event=True) for seed in range(4)} == {7.0}
     assert 4.0 in {handed_over(seed, event=False) for seed in range(4)}
@@ -183,6 +186,7 @@ def test_a_missing_event_shows() -> None:
 # --- what fails -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_memory_runs_out_and_comes_back() -> None:
     with own_gpus("gfx942", nbytes=64 * MIB, pool="cached") as (gpu,), pf.device(str(gpu.id)):
         held = [pf.zeros(5 * MIB) + n for n in range(2)]  # 20 MiB each

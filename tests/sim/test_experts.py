@@ -48,6 +48,7 @@ def test_ids_are_checked(rows: int) -> None:
                 pf.expert_linear(pf.ones(rows, 32), pf.ones(3, 4, 32), pf.tensor(ids)).numpy()
 
 
+@pytest.mark.slow
 def test_who_multiplies() -> None:
     """No stack is decoded or gathered, whatever the number of lines; float64 and odd widths are left to plain ops."""
 

@@ -834,7 +834,7 @@ def close(got: Array, want: Array) -> None:
     np.testing.assert_allclose(got.astype(np.float64), right, rtol=loose, atol=loose * scale)
 
 
-@pytest.mark.slow
+@pytest.mark.share(8)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_kernels(name: str, target: str) -> None:

@@ -13,6 +13,7 @@ from pyflame.ir.kernel import GpuPhase
 MOST = 1 << 11
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
 def test_blocks_take_several_groups(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[GpuPhase] = []

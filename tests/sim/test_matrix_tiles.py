@@ -145,11 +145,13 @@ def test_convolutions(target: str) -> None:
     run_family(convolutions(target), target)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
 def test_blocks_of_convolutions(target: str) -> None:
     run_family(conv_blocks(target), target)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", OTHERS)
 def test_a_few_convolutions(target: str) -> None:
     with pf.device(f"sim:{target}"):

@@ -14,6 +14,7 @@ from pyflame.runtime.sim.faults import SimulationFault
 from pyflame.runtime.sim.memory import ALIGNMENT, BASE, GUARD, WINDOW, WINDOWS, Memory, Span
 
 
+@pytest.mark.slow
 def test_the_host_has_nothing_at_these_addresses() -> None:
     maps = [line.split()[0].split("-") for line in Path("/proc/self/maps").read_text().splitlines()]
     mine = [(int(low, 16), int(high, 16)) for low, high in maps]

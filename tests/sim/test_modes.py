@@ -189,6 +189,7 @@ with pf.device("sim:gfx942"):
 """
 
 
+@pytest.mark.slow
 def test_a_fault_ends_the_process_where_asked() -> None:
     assert printed(ABORTS) == "caught\n"
     aborted = ended(ABORTS, PYFLAME_SIM_MODES="abort")

@@ -57,6 +57,7 @@ KINDS: dict[Any, tuple[Any, float]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @each_relative
 def test_types_of_numbers(target: str) -> None:
     """Arithmetic, a product and sums of floats; integers wrap and divide. In one evaluation, compiled at once."""

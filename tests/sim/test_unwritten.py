@@ -25,6 +25,7 @@ assert abs(second(sys.argv[1]) - second("cpu")).max() < 1e-4
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["sim:gfx942", "sim:gfx1100"])
 def test_copies_of_partly_written_buffers(device: str) -> None:
     """Gradients put together from parts, of which somebody else reads one before all are there."""

@@ -88,6 +88,7 @@ def test_what_it_finds_trains_and_a_little_more_does_not() -> None:
     assert fits[result.batch] and not fits[result.batch + 32]
 
 
+@pytest.mark.slow
 def test_training_leaves_everything_as_it_was() -> None:
     model, optimizer = runs.build()
     scaler = optim.GradScaler(init_scale=64.0)
@@ -107,6 +108,7 @@ def test_training_leaves_everything_as_it_was() -> None:
     assert [m.training for m in model.modules()] == [True, True, True, True, False, True]
 
 
+@pytest.mark.slow
 def test_a_new_optimiser_is_new_afterwards() -> None:
     model, optimizer = runs.build()
     find_batch_size(model, batch, loss_fn=nn.CrossEntropyLoss(), optimizer=optimizer, largest=32, **QUIET)
@@ -128,6 +130,7 @@ class Plain(optim.Optimizer):
                     p -= 0.1 * p.grad
 
 
+@pytest.mark.slow
 def test_an_optimiser_with_a_step_of_its_own_is_put_back() -> None:
     model, _ = runs.build()
     optimizer = Plain(model.parameters())
@@ -161,6 +164,7 @@ def test_a_step_function_and_what_it_changes() -> None:
     assert jitted.traces == 0
 
 
+@pytest.mark.slow
 def test_inference_takes_an_example_and_multiples() -> None:
     model, _ = runs.build()
     before = everything(model)
@@ -173,6 +177,7 @@ def test_inference_takes_an_example_and_multiples() -> None:
     assert model.training
 
 
+@pytest.mark.slow
 def test_effective_batches_are_divided() -> None:
     result = found(memory=60 * KIB, effective=256)
     assert result.batch * result.accumulate == result.effective == 256
@@ -181,6 +186,7 @@ def test_effective_batches_are_divided() -> None:
     assert int(found(effective=12, largest=6, multiple_of=2)) == 6
 
 
+@pytest.mark.slow
 def test_it_is_deterministic_and_gives_memory_back() -> None:
     first = found()
     held = pf.memory_reserved("cpu")
@@ -191,6 +197,7 @@ def test_it_is_deterministic_and_gives_memory_back() -> None:
     assert pf.memory_reserved("cpu") <= held + 64 * KIB
 
 
+@pytest.mark.slow
 def test_estimates_are_near_and_above_the_limit_nothing_runs() -> None:
     result = found(memory=100 * KIB)
     for probe in result.probes:
@@ -211,12 +218,14 @@ def test_estimates_are_near_and_above_the_limit_nothing_runs() -> None:
     assert not set(left_out) & set(ran)
 
 
+@pytest.mark.slow
 def test_out_of_memory_at_the_smallest_batch() -> None:
     with pytest.raises(OutOfMemoryError, match=r"expected memory for a batch of 32 on cpu but .* do not do"):
         found(memory=8 * KIB)
     assert cpu().pool.limit is None
 
 
+@pytest.mark.slow
 def test_a_fault_of_the_function_is_raised_and_state_put_back() -> None:
     model, optimizer = runs.build()
     before = everything(model, optimizer)
@@ -225,6 +234,7 @@ def test_a_fault_of_the_function_is_raised_and_state_put_back() -> None:
     assert everything(model, optimizer) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -240,6 +250,7 @@ def test_bad_arguments(options: dict[str, Any], words: str) -> None:
         found(**options)
 
 
+@pytest.mark.slow
 def test_bad_types() -> None:
     model, optimizer = runs.build()
     with pytest.raises(ArgumentTypeError, match="a module beside an optimizer"):
@@ -250,6 +261,7 @@ def test_bad_types() -> None:
         find_batch_size(model, [1, 2])
 
 
+@pytest.mark.slow
 def test_it_shows_its_probes() -> None:
     out = io.StringIO()
     result = found(progress=Console(file=out, width=120), largest=64)
@@ -286,6 +298,7 @@ def test_a_trainer_finds_its_batch_and_a_resumed_run_keeps_it(tmp_path: Path, mo
         np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
+@pytest.mark.slow
 def test_a_trainer_without_effective_takes_what_fits() -> None:
     trainer = runs.trainer(batch_size="auto", max_steps=1)
     trainer.fit()

@@ -31,6 +31,7 @@ def test_chats_and_streams(live: Live) -> None:
     assert [one.content for one in asyncio.run(both())] == [want.text] * 2
 
 
+@pytest.mark.slow
 def test_tools_and_structured_answers(live: Live) -> None:
     weather = {
         "name": "weather",
@@ -50,6 +51,7 @@ def test_tools_and_structured_answers(live: Live) -> None:
     assert isinstance(found["sure"], bool)
 
 
+@pytest.mark.slow
 def test_embeddings_and_errors(live: Live) -> None:
     embeddings = langchain.OpenAIEmbeddings(
         base_url=f"{live.url}/v1", api_key="none", model="bert", check_embedding_ctx_length=False
@@ -60,6 +62,7 @@ def test_embeddings_and_errors(live: Live) -> None:
         chat(live, model="nobody").invoke("hello")
 
 
+@pytest.mark.slow
 def test_the_page_of_the_document(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = live.http.get("/docs")
     assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/html")

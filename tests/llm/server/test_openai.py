@@ -61,6 +61,7 @@ def test_chat_stream_with_usage(live: Live) -> None:
     assert all(c.usage is None for c in chunks[:-1])
 
 
+@pytest.mark.slow
 def test_stop_seed_bias_and_n(live: Live) -> None:
     create = live.openai.chat.completions.create
     whole = create(**GREEDY, messages=ASK, max_tokens=12).choices[0].message.content or ""
@@ -255,6 +256,7 @@ def test_unknown_paths_and_broken_json(live: Live) -> None:
     assert broken.status_code == 400 and "JSON" in broken.json()["error"]["message"]
 
 
+@pytest.mark.slow
 def test_document(live: Live) -> None:
     """Every path is described, and answers in the forms that the document has."""
     document = httpx.get(f"{live.url}/openapi.json").json()

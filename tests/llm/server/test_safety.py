@@ -204,6 +204,7 @@ def test_health_tells_of_faults(live: Live, monkeypatch: pytest.MonkeyPatch) -> 
     assert stats.healthy
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*")  # the engine tells of the fault as well
 def test_a_broken_device(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine's own fault: its requests get 500, later ones 503, and /health says why."""
@@ -238,6 +239,7 @@ def test_paths_reach_no_file(live: Live, path: str) -> None:
         assert b" 404 " in client.recv(1000)
 
 
+@pytest.mark.slow
 def test_drains_when_asked_to_end(model: Model) -> None:
     """What is being written when the server is asked to end is written first; new connections are refused."""
     found: list[httpx.Response] = []
