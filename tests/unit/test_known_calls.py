@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 
 import pyflame as pf
-from pyflame.autograd import Entry, known_steps
+from pyflame.autograd import Entry, known_steps, parts
 from pyflame.doctor.samples import cases
-from pyflame.engine import native
+from pyflame.engine import host, native
+from pyflame.engine.devices import cpu
 from pyflame.engine.ownership import reliable
 from pyflame.engine.value import Value
 from pyflame.ir import OPS, Node, recipe
@@ -116,6 +118,42 @@ def test_a_step_makes_what_python_makes(family: str, monkeypatch: pytest.MonkeyP
             patched.setattr(known_calls.CALLS, "made", None)
             patched.setattr(known_steps.STEPS, "made", None)
             assert found == gradients(), op.name
+
+
+SUMS: dict[str, Callable[[Tensor], Any]] = {
+    "used often": lambda x: x.exp() * x.sin() + x * x,
+    "of constants": lambda x: x * 2.0 + x * 3.0,
+    "of parts": lambda x: x[0] * x[1] + x[1].exp() * x[0].sin(),
+    "of parts that overlap": lambda x: x[:2].exp().sum() + x[1:].sin().sum() * x[0, 0],
+    "of a part and the whole": lambda x: x[0].exp() * x.sum() + (x * x).sum(),
+    "in 16 bits": lambda x: (lambda h: h * h.exp() + h)(x.to(pf.float16)),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_gradients_are_added_as_in_python(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = _list(3, 4).requires_grad_()
+
+    def gradient() -> Any:
+        (g,) = pf.autograd.grad(SUMS[name](x).sum(), x)
+        return _described(g), pf.nn.functional.relu(g).tolist()
+
+    found = _learnt(gradient)
+    monkeypatch.setattr(known_calls.CALLS, "made", None)
+    monkeypatch.setattr(known_steps.STEPS, "made", None)
+    assert found == gradient()
+
+
+def test_gradients_are_added_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = _list(5).requires_grad_(), _list(5).to("null").requires_grad_()
+    _learnt(lambda: pf.autograd.grad((x.exp() * x.sin()).sum(), x))
+    monkeypatch.setattr(parts, "F", None)  # by which Python would add
+    asked: list[Any] = []
+    monkeypatch.setattr(known_steps, "added", lambda *pair: asked.append(pair) or parts.added(*pair))
+    pf.autograd.grad((x.exp() * x.sin()).sum(), x)
+    assert not asked
+    _learnt(lambda: pf.autograd.grad((y.exp() * y.sin()).sum(), y))
+    assert asked  # on another device Python says where they are added
 
 
 READS: dict[str, Callable[[Tensor], Any]] = {
@@ -285,6 +323,26 @@ def test_classes_that_are_asked_leave_others_in_c(monkeypatch: pytest.MonkeyPatc
         asked.clear()
         assert type(pf.exp(special)) is Asked and type(special.transpose(0, 1)) is Asked and type(special[0]) is Asked
         assert {"exp", "transpose"} < set(asked)
+
+
+def test_item_in_c_sees_who_runs_a_plan() -> None:
+    x, taken, go_on = pf.tensor(2.5), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with cpu().lock:
+            taken.set()
+            go_on.wait()
+
+    thread = threading.Thread(target=hold)
+    assert host.in_c is not None and host.in_c(x._node) == 2.5
+    with cpu().lock:
+        assert host.in_c(x._node) is None
+    thread.start()
+    taken.wait()
+    seen = host.in_c(x._node)
+    go_on.set()
+    thread.join()
+    assert seen is None and host.in_c(x._node) == 2.5 and not cpu().lock.taken()
 
 
 def test_item_in_c_and_what_it_leaves_to_python(monkeypatch: pytest.MonkeyPatch) -> None:

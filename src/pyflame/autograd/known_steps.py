@@ -8,11 +8,25 @@ from pyflame.autograd.parts import added
 from pyflame.autograd.tape import ENTRIES, Entry
 from pyflame.core.maker import InC
 from pyflame.core.state import state
-from pyflame.ir import OPS, Node
-from pyflame.ir.recipe import Recipes, Since
+from pyflame.ir import OPS, Meta, Node
+from pyflame.ir.recipe import MAX_KNOWN, Recipes, Since
 
 RECIPES = Recipes()
-STEPS = InC("_steps", ENTRIES, RECIPES.table, added, OPS["assign"])
+_sums: dict[Meta, int] = {}  # signatures of sums that are one Node over two of that meta, which C makes itself
+_ADD = OPS["add"]
+
+
+def summed(before: Node, more: Node) -> Node:
+    """The sum of two gradients. Where it is a Node and no more, C makes the next one of that meta."""
+    out = added(before, more)
+    if out.op is _ADD and out.srcs == (before, more) and out.meta is before.meta is more.meta:
+        if len(_sums) >= MAX_KNOWN:
+            _sums.clear()
+        _sums[out.meta] = out.sig
+    return out
+
+
+STEPS = InC("_steps", ENTRIES, RECIPES.table, _sums, summed, OPS["assign"], _ADD)
 
 
 def learned(entry: Entry, g: Node, rule: Callable[[], Sequence[Node | None]]) -> Sequence[Node | None]:

@@ -364,7 +364,7 @@ object *PF_KEY_calls(object *things) {
 /* --- steps of a backward walk -------------------------------------------------------------------------------------- */
 
 static struct {
-  object *table, *added, *assign;
+  object *table, *sums, *summed, *assign, *add;
 } steps;
 
 /* Put the key of a step together: what the rule is given of an entry, and the gradient. */
@@ -402,13 +402,30 @@ static void free_entry(object *entry) {
   set(entry, at[E_FREED], py.true);
 }
 
+/* The sum of two gradients, held. Where such a sum was made before it is a Node and no more (known_steps.summed). */
+static object *sum_of(object *before, object *more, object *here) {
+  object *meta = slot(before, known_calls.node->offset[N_META]);
+  object *sig = meta == slot(more, known_calls.node->offset[N_META]) ? PyDict_GetItem(steps.sums, meta) : NULL;
+  const int parts = slot(before, offset.op) == steps.assign && slot(more, offset.op) == steps.assign;
+  if (!sig || parts || slot(meta, offset.place) != PyDict_GetItem(here, known_calls.device))
+    return PyObject_CallFunctionObjArgs(steps.summed, before, more, NULL);
+  object *srcs = PyTuple_New(2), *values[] = {steps.add, srcs, py.empty, meta, sig};
+  if (!srcs) return NULL;
+  Py_IncRef(before), PyTuple_SetItem(srcs, 0, before);
+  Py_IncRef(more), PyTuple_SetItem(srcs, 1, more);
+  object *out = make(known_calls.node, values, 5);
+  Py_DecRef(srcs);
+  if (out && count_pending(here, 1)) return Py_DecRef(out), NULL;
+  return out;
+}
+
 /* Add what a rule gave to the gradients of the entry's parents. */
-static int hand_on(const making *m, object *parents, object *gradients) {
+static int hand_on(const making *m, object *parents, object *gradients, object *here) {
   for (int64_t i = 0; i < m->results; i++) {
     object *parent = PyTuple_GetItem(parents, i);
     if (parent == py.none || m->result[i] < 0) continue;
     object *value = m->value[m->result[i]], *before = PyDict_GetItem(gradients, parent);
-    if (before) value = PyObject_CallFunctionObjArgs(steps.added, before, value, NULL);
+    if (before) value = sum_of(before, value, here);
     const int failed = !value || PyDict_SetItem(gradients, parent, value);
     if (before) Py_DecRef(value);
     if (failed) return -1;
@@ -422,7 +439,7 @@ static int make_step(object *entry, object *gradients, object *here, const asked
   Py_IncRef(recipe); /* another thread may forget it */
   Py_IncRef(parents);
   int failed = PyDict_DelItem(gradients, entry);
-  failed = make_all(&m, a, recipe) || failed || count_pending(here, m.nodes) || hand_on(&m, parents, gradients);
+  failed = make_all(&m, a, recipe) || failed || count_pending(here, m.nodes) || hand_on(&m, parents, gradients, here);
   end_making(&m);
   Py_DecRef(parents);
   Py_DecRef(recipe);

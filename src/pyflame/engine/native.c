@@ -94,6 +94,7 @@ static struct {
   int64_t storage, start, strides;                  /* of a Value */
   int64_t address, memory, nbytes;                  /* of a Block */
   int64_t elements, place, dtype;                   /* of a Meta */
+  int64_t shared;                                   /* of a Lock */
 } offset;
 
 void PF_KEY_given(object *constants, const int64_t *offsets) {

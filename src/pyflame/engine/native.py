@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pyflame.core.locks import Lock, lock
 from pyflame.core.maker import MAKERS, WANTED, Maker
 from pyflame.core.state import state
 from pyflame.engine import host, known, views
@@ -63,7 +64,7 @@ def _take(functions: Sequence[int], run: int) -> None:
     places = _offsets(Node, ("srcs", "op", "sig", "serial", "data", "attrs", "line"))
     places += _offsets(OpDef, ("plain", "kind", "alias")) + _offsets(Value, ("storage", "offset", "strides"))
     places += _offsets(Block, ("address", "memory", "nbytes"), cpu().allocate(0))
-    places += _offsets(Meta, ("size", "device", "dtype"))
+    places += _offsets(Meta, ("size", "device", "dtype")) + _offsets(Lock, ("_shared",), lock())
     ops = OPS["slice"], OPS["reshape"], OPS["leaf"], OPS["const"], OPS["cat"]
     things = *ops, LEAF, CONST, IOTA, MOVEMENT, COPY, COLLECTIVE, ASSIGN, Value, Part, Block, None, False, True, ()
     ctypes.PYFUNCTYPE(None, _THING, _NUMBERS)(given)(things, (_NUMBER * len(places))(*places))
@@ -75,11 +76,11 @@ def _take(functions: Sequence[int], run: int) -> None:
         known.in_c = made((views.LAYOUTS, views.view_of_memory, STARTS, learn_start, *methods, *names), run, PAUSE)
         _caller = ctypes.PYFUNCTYPE(_THING, _THING, _NUMBERS)(call_of)
         direct = ctypes.PYFUNCTYPE(_THING, _THING)(direct_of)(("data_ptr", "stride"))
+        host.in_c = ctypes.PYFUNCTYPE(_THING, _THING)(number_of)((cpu().lock, lock(), *host.IN_C))
     _make_objects(maker_of)
     for one, function in zip(WANTED, wanted, strict=True):
         of_maker = [_address(thing) if isinstance(thing, Maker) else thing for thing in one.things]
         one.made = ctypes.PYFUNCTYPE(_THING, _THING)(function)(tuple(of_maker))
-    host.in_c = ctypes.PYFUNCTYPE(_THING, _THING)(number_of)((cpu().lock.taken, *host.IN_C))
 
 
 def _address(maker: Maker) -> int:

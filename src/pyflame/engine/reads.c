@@ -315,8 +315,13 @@ static object *read_view(object *self, object *const *of, size count) {
 /* --- x.item() ------------------------------------------------------------------------------------------------------ */
 
 static struct {
-  object *taken, *types[5]; /* whether a plan may be writing; float32, float64, int64, int32, bool */
+  object *lock, *free, *types[5]; /* the device's, one that nobody takes; float32, float64, int64, int32, bool */
 } numbers;
+
+/* Whether a plan may be writing, as Lock.taken says it. */
+static int device_is_taken(void) {
+  return references(slot(numbers.lock, offset.shared)) != references(slot(numbers.free, offset.shared));
+}
 
 static object *number_in(const char *at, object *dtype) {
   union {
@@ -339,13 +344,9 @@ static object *read_number(object *self, object *const *of, size count) {
   if (!reads.cpu) return Py_IncRef(py.none), py.none; /* nobody has imported tensors */
   object *value = slot(of[0], offset.data), *meta = slot(of[0], known_calls.node->offset[N_META]);
   if (slot(of[0], offset.op) == py.leaf && slot(meta, offset.place) == reads.cpu && in_memory(value) &&
-      is_a(slot(value, offset.storage), py.block)) {
-    object *taken = PyObject_CallFunctionObjArgs(numbers.taken, NULL);
-    if (!taken) return NULL;
-    Py_DecRef(taken); /* True or False */
+      is_a(slot(value, offset.storage), py.block) && !device_is_taken()) {
     const int64_t begin = PyLong_AsLongLong(slot(slot(value, offset.storage), offset.address));
-    if (taken == py.false)
-      return number_in((const char *)(intptr_t)begin + PyLong_AsLongLong(slot(value, offset.start)), slot(meta, offset.dtype));
+    return number_in((const char *)(intptr_t)begin + PyLong_AsLongLong(slot(value, offset.start)), slot(meta, offset.dtype));
   }
   return Py_IncRef(py.none), py.none;
 }
@@ -354,8 +355,8 @@ static method number_method = {"read_number", read_number, FASTCALL, NULL};
 
 /* What engine/host.py calls. */
 object *PF_KEY_number(object *things) {
-  object **to = &numbers.taken;
-  for (size i = 0; i < 6; i++) to[i] = PyTuple_GetItem(things, i);
+  object **to = &numbers.lock;
+  for (size i = 0; i < PyTuple_Size(things); i++) to[i] = PyTuple_GetItem(things, i);
   Py_IncRef(things);
   return PyCFunction_NewEx(&number_method, NULL, NULL);
 }
@@ -372,7 +373,7 @@ static object *read_item(object *self, object *const *of, size count) {
   object *node = is ? slot(of[0], ops.tensor->offset[0]) : NULL;
   const int seen = PyDict_GetItem(here, known_calls.tracer) != py.none || PyDict_GetItem(here, known_calls.eager) != py.false;
   Py_DecRef(here);
-  if (seen || !numbers.taken || !node || !is_a(node, known_calls.node->type)) return Py_IncRef(py.none), py.none;
+  if (seen || !numbers.lock || !node || !is_a(node, known_calls.node->type)) return Py_IncRef(py.none), py.none;
   if (PyLong_AsLongLong(slot(slot(node, known_calls.node->offset[N_META]), offset.elements)) != 1)
     return Py_IncRef(py.none), py.none;
   Py_IncRef(node); /* another thread may rebind the tensor */
