@@ -304,3 +304,87 @@ def test_rows_are_forgotten_with_their_plans(said: list[int]) -> None:
     for _ in range(3):
         (x * 2.0).numpy()
     assert said == [known.RAN] * 2
+
+
+def _parts(seed: int) -> list[Tensor]:
+    """Parts of two kinds, in another order for each seed, put together and read twice."""
+    flips = np.random.default_rng(seed).integers(0, 2, 21).tolist()
+    x = pf.tensor(np.arange(240.0, dtype=np.float32).reshape(24, 2, 5))
+    pf.eval(x)
+    parts = [(x[i].flip(-1) if flip else x[i]) * 0.5 + 1.0 for i, flip in enumerate(flips)]
+    one = pf.stack([*parts, parts[3]])
+    return [(one.sum(0) * one.mean()).exp(), pf.cat([p.reshape(10) for p in parts]), parts[2]]
+
+
+def test_parts_that_are_put_together_are_evaluated_before(said: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(seed: int) -> list[Any]:
+        made, hits = _parts(seed), plan_stats.hits
+        pf.eval(*made)
+        return [plan_stats.hits - hits, *[(t._node.sig, t.numpy().tobytes()) for t in made]]
+
+    clear_plans()
+    for seed in range(20, 60):
+        run(seed)
+    said.clear()
+    found = [run(seed) for seed in range(20)]
+    assert [n for n in said if n > known.RAN] == [n for n in said if n], "Python was left to do something"
+    monkeypatch.setattr(known, "in_c", None)
+    assert [run(seed) for seed in range(20)] == found
+
+
+def test_parts_of_what_comes_again_and_again_are_planned_as_one(said: list[int]) -> None:
+    clear_plans()
+    for _ in range(12):
+        pf.eval(*_parts(0))
+    assert said[-1] == known.RAN
+    for seed in range(40):
+        pf.eval(*_parts(seed))
+    assert said[-1] > known.RAN
+
+
+def _rows(*rows: int, dtype: pf.DType = pf.float32) -> list[Tensor]:
+    made = [pf.arange(3 * n, dtype=dtype).reshape(n, 3).clone() for n in rows]
+    pf.eval(*made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("make", "joins"),
+    [
+        (lambda: pf.cat(_rows(1, 4, 2)), True),
+        (lambda: pf.stack([r.reshape(3) for r in _rows(1, 1, 1)]), True),
+        (lambda: pf.cat(_rows(2, 0, 3, dtype=pf.int16)), True),
+        (lambda: pf.cat(_rows(1, 1), dim=1), True),
+        (lambda: pf.cat(_rows(2, 2), dim=1), False),
+        (lambda: pf.cat([r.T for r in _rows(2, 2)]), False),
+        (lambda: pf.cat([_rows(2)[0], pf.zeros(1, 3)]), False),
+        (lambda: pf.cat(_rows(0, 0)), False),
+        (lambda: pf.cat(_rows(90_000, 3)), False),
+    ],
+)
+def test_a_cat_of_what_is_in_memory_is_copied(
+    make: Callable[[], Tensor], joins: bool, said: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = make()
+    said.clear()
+    pf.eval(out)
+    assert (said[0] == 1) is joins
+    found = out.numpy().tobytes(), out.shape, out._node.sig, out._node.data.strides
+    monkeypatch.setattr(known, "in_c", None)
+    again = make()
+    assert (again.numpy().tobytes(), again.shape, again._node.sig, again._node.data.strides) == found
+
+
+def test_parts_leave_no_references_and_no_memory_behind(said: list[int]) -> None:
+    for seed in range(60):
+        pf.eval(*_parts(seed))
+    gc.collect()
+    held, live = [None, (), OPS["cat"], OPS["leaf"], pf.float32], cpu().pool.stats.live_blocks
+    before = list(map(sys.getrefcount, held))
+    said.clear()
+    for seed in range(60, 260):
+        pf.eval(*_parts(seed))
+    assert max(said) > known.RAN and min(said) >= 0
+    assert all(abs(now - then) < 50 for now, then in zip(map(sys.getrefcount, held), before, strict=True))
+    gc.collect()
+    assert cpu().pool.stats.live_blocks == live

@@ -1,11 +1,11 @@
-/* Evaluating a graph whose plan is known, in one step (engine/known.py): as engine/evaluate.py does it, with the walk,
+/* Running a graph whose plan is known, in one step (engine/known.py): as engine/evaluate.py does it, with the walk,
  * the plan's memory, its launches and the taking of results, but for what is rare. That it leaves to Python: it says so
  * before anything has changed. No bytecode runs meanwhile, so no interrupt finds anything half done.
  *
  * References to nodes are counted to see who holds them. native.py has looked where an object has its count.
  */
-enum { LEFT_TO_PYTHON, VIEWS, RAN };       /* what `evaluated` says; a negative number is an error */
-enum { DEEP = 8 };                         /* movement ops above each other */
+enum { LEFT_TO_PYTHON, VIEWS, RAN }; /* what came of an attempt; a negative number is an error */
+enum { DEEP = 8 };                   /* movement ops above each other */
 
 static struct {
   object *layouts; /* dict: signatures of movement ops and of the leaf below -> offset, strides, signature */
@@ -13,7 +13,9 @@ static struct {
   object *starts;  /* dict: signature of an assignment -> the one without where it begins, and where that is */
   object *learn_start; /* learn_start(node): put it there */
   object *fresh, *take_back, *popleft; /* methods */
+  object *allocate, *signature;        /* allocate(bytes), signature("leaf", meta, None) */
   object *address, *allocated, *allocations, *recent_peak, *peak; /* names of attributes */
+  object *itemsize, *leaf;
 } given;
 static int (*run)(void *call, int64_t count, double pause); /* runtime/cpu/runner.c */
 static double pause;
@@ -455,7 +457,11 @@ static object **constants_behind(const attempt *a, object **both) {
   return numbers;
 }
 
-static int run_known(attempt *a, object *nodes, object *plans) {
+static object *parts_of_joined(const walk *w); /* evaluate.c */
+
+/* Run the plan of what is below some nodes. Where none is known, `*parts` gets what to evaluate before, if that is given
+ * and there is anything. */
+static int run_known(attempt *a, object *nodes, object *plans, object **parts) {
   walk *w = &a->w;
   if (walk_below(w, nodes)) return -1;
   const int plain = is_plain(w) ? w->sliced ? 1 : take_starts(a) : 0;
@@ -469,68 +475,10 @@ static int run_known(attempt *a, object *nodes, object *plans) {
   if (known) {
     object **numbers = constants_behind(a, room);
     status = run_plan(a, known, room, numbers, outputs);
-  }
+  } else if (key && parts && !(*parts = parts_of_joined(w))) status = -1;
   if (!key) status = -1;
   Py_DecRef(known);
   Py_DecRef(key);
   free(room);
   return status;
-}
-
-/* Whether a single node is better put together in memory, as host.py's `joined` does where all parts lie there. */
-static int may_be_joined(object *node) {
-  object *srcs = slot(node, offset.srcs);
-  if (slot(node, offset.op) != py.cat) return 0;
-  for (size i = 0; i < PyTuple_Size(srcs); i++) {
-    object *source = PyTuple_GetItem(srcs, i);
-    while (kind_of(source) == py.a_movement) source = PyTuple_GetItem(slot(source, offset.srcs), 0);
-    if (kind_of(source) != py.a_leaf) return 0;
-  }
-  return 1;
-}
-
-/* What is left to compute of some nodes: not leaves, and not views of what is in memory, which become leaves here. */
-static object *left_of(attempt *a, object *nodes) {
-  object *left = PyList_New(0);
-  int failed = !left;
-  for (size i = 0; i < PyList_Size(nodes) && !failed; i++) {
-    object *node = PyList_GetItem(nodes, i), *kind = kind_of(node);
-    int64_t sig;
-    if (kind == py.a_leaf || kind == py.a_number) continue;
-    const int view = kind == py.a_movement ? is_view(&a->w, node, slot(node, offset.op), &sig) : 0;
-    failed = view < 0 || (!view && PyList_Append(left, node));
-  }
-  if (!failed) failed = become_leaves(a->views, a->viewed);
-  forget(a->views, &a->viewed);
-  if (failed) return Py_DecRef(left), NULL;
-  return left;
-}
-
-/* known(nodes, plans, lock): evaluate nodes of the CPU, if a plan among these fits. `lock`: the device's. */
-static object *known(object *self, object *const *args, size count) {
-  attempt a = {.w = {.view = is_view}};
-  a.w.caller = &a;
-  object *locked = PyIter_Next(args[2]), *left = locked ? left_of(&a, args[0]) : NULL;
-  int status = !left ? -1 : PyList_Size(left) ? LEFT_TO_PYTHON : VIEWS;
-  if (status == LEFT_TO_PYTHON && !(PyList_Size(left) == 1 && may_be_joined(PyList_GetItem(left, 0))))
-    status = run_known(&a, left, args[1]);
-  forget(a.views, &a.viewed);
-  free(a.views);
-  free(a.starts);
-  end_walk(&a.w);
-  Py_DecRef(left);
-  Py_DecRef(locked);
-  return status < 0 ? NULL : PyLong_FromLongLong(status);
-}
-
-static method known_method = {"known", known, FASTCALL, NULL};
-
-/* The function above, for Python. `things`: in their order at the top; `runner`: the function that runs a table. */
-object *PF_KEY_known(object *things, void *runner, double seconds) {
-  object **to = (object **)&given;
-  for (size_t i = 0; i < sizeof given / sizeof *to; i++) to[i] = PyTuple_GetItem(things, (size)i);
-  Py_IncRef(things);
-  run = (int (*)(void *, int64_t, double))(uintptr_t)runner;
-  pause = seconds;
-  return PyCFunction_NewEx(&known_method, NULL, NULL);
 }

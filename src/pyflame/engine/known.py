@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyflame.ir.kernel import Plan
 
 in_c: Callable[[Sequence[Node], dict[bytes, Any], Any], int] | None = None
-RAN = 2  # what it says where it has run a plan; 0 leaves everything to Python
+RAN = 2  # what it says where one plan has run
 
 modes = itemgetter("deterministic", "libraries", "max_fused", "matrix_cores")  # what a CPU's plan depends on
 # By these modes and by the key of a graph as 64-bit integers: the numbers of its run, size classes of the memory that
@@ -40,7 +40,8 @@ _PENDING = {0}  # memory that is yet to come, among what a graph would like to o
 
 
 def evaluate_known(nodes: Sequence[Node]) -> int:
-    """Evaluate nodes if their plan is known. What it says is above."""
+    """Evaluate nodes as far as their plans are known: gives how many have run and one more, or, where something is left
+    to do, how many as a negative number."""
     if in_c is None or nodes[0].meta.device is not CPU or trace.recording is not None or debugging():
         return 0
     rows = _rows.get(modes(state.__dict__))

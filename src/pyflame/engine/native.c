@@ -1,7 +1,7 @@
 /* What Python is too slow for, over Python's own objects: making objects with slots (core/maker.py), here; the walk over
- * a pending graph (walk.c); evaluating one whose plan is known (known.c); calling a jitted function again
- * (jitted_call.c); running a plan on memory of the caller's (direct.c); making the Nodes of a call whose outcome is known
- * (calls.c); and views (reads.c). The seven files are one text.
+ * a pending graph (walk.c); running one whose plan is known (known.c); an evaluation (evaluate.c); calling a jitted
+ * function again (jitted_call.c); running a plan on memory of the caller's (direct.c); making the Nodes of a call whose
+ * outcome is known (calls.c); and views (reads.c). The files are one text.
  *
  * Of Python it takes functions that every CPython has under these names (the stable ABI), declared here, so that no
  * headers of Python are needed. They are weak: where a process does not show them, `_ready` says so. Where objects hold
@@ -82,18 +82,18 @@ int PF_KEY_ready(void) {
 
 /* Given once, and kept: ops, kinds of ops, types and other constants. native.py has them in this order. */
 static struct {
-  object *slice, *reshape, *leaf, *number, *cat;
+  object *slice, *reshape, *leaf, *number, *cat, *uninitialized;
   object *a_leaf, *a_number, *an_iota, *a_movement, *a_copy, *a_collective, *an_assignment;
   object *value, *part, *block;
   object *none, *false, *true, *empty;
 } py;
 /* Where objects hold their slots: bytes from their begin. */
 static struct {
-  int64_t srcs, op, sig, serial, data, attrs, line; /* of a Node */
+  int64_t srcs, op, sig, serial, data, attrs, line, meta; /* of a Node */
   int64_t plain, kind, alias;                       /* of an OpDef */
   int64_t storage, start, strides;                  /* of a Value */
   int64_t address, memory, nbytes;                  /* of a Block */
-  int64_t elements, place, dtype;                   /* of a Meta */
+  int64_t elements, place, dtype, shape;            /* of a Meta */
   int64_t shared;                                   /* of a Lock */
 } offset;
 

@@ -22,14 +22,14 @@ from pyflame.engine.devices import cpu
 from pyflame.engine.ownership import reliable
 from pyflame.engine.starts import STARTS, learn_start
 from pyflame.engine.value import Part, Value
-from pyflame.ir import OPS, Meta, Node
+from pyflame.ir import OPS, Meta, Node, signature
 from pyflame.ir.opdef import ASSIGN, COLLECTIVE, CONST, COPY, IOTA, LEAF, MOVEMENT, OpDef
 from pyflame.runtime.cpu.compiler import find_compiler
 from pyflame.runtime.cpu.device import PAUSE, runner_text
 from pyflame.runtime.pool import Block, HostPool
 
 _THING, _NUMBERS, _NUMBER = ctypes.py_object, ctypes.c_void_p, ctypes.c_int64
-_FILES = ("native", "walk", "known", "jitted_call", "direct", "calls", "reads")
+_FILES = ("native", "walk", "known", "evaluate", "jitted_call", "direct", "calls", "reads")
 walk: Callable[..., Any] | None = None  # PendingGraph._walk
 _caller: Callable[..., Any] | None = None  # gives what calls jitted functions
 direct: Callable[..., Any] | None = None  # runs plans on memory of the caller's: (rows, arguments, what to give else)
@@ -61,18 +61,18 @@ def _take(functions: Sequence[int], run: int) -> None:
     """Let C do what it can. What goes in: the addresses of its functions, and the runner's."""
     global walk, _caller, direct
     given, walk_of, known_of, number_of, maker_of, call_of, direct_of, *wanted = functions
-    places = _offsets(Node, ("srcs", "op", "sig", "serial", "data", "attrs", "line"))
+    places = _offsets(Node, ("srcs", "op", "sig", "serial", "data", "attrs", "line", "meta"))
     places += _offsets(OpDef, ("plain", "kind", "alias")) + _offsets(Value, ("storage", "offset", "strides"))
     places += _offsets(Block, ("address", "memory", "nbytes"), cpu().allocate(0))
-    places += _offsets(Meta, ("size", "device", "dtype")) + _offsets(Lock, ("_shared",), lock())
-    ops = OPS["slice"], OPS["reshape"], OPS["leaf"], OPS["const"], OPS["cat"]
+    places += _offsets(Meta, ("size", "device", "dtype", "shape")) + _offsets(Lock, ("_shared",), lock())
+    ops = OPS["slice"], OPS["reshape"], OPS["leaf"], OPS["const"], OPS["cat"], OPS["uninitialized"]
     things = *ops, LEAF, CONST, IOTA, MOVEMENT, COPY, COLLECTIVE, ASSIGN, Value, Part, Block, None, False, True, ()
     ctypes.PYFUNCTYPE(None, _THING, _NUMBERS)(given)(things, (_NUMBER * len(places))(*places))
     walk = ctypes.PYFUNCTYPE(_THING)(walk_of)()
     if _counts_lie_first():
         made = ctypes.PYFUNCTYPE(_THING, _THING, _NUMBERS, ctypes.c_double)(known_of)
-        methods = HostPool._fresh, HostPool._take_back, deque.popleft
-        names = "address", "_allocated", "_allocations", "_recent_peak", "_peak"
+        methods = HostPool._fresh, HostPool._take_back, deque.popleft, cpu().allocate, signature
+        names = "address", "_allocated", "_allocations", "_recent_peak", "_peak", "itemsize", "leaf"
         known.in_c = made((views.LAYOUTS, views.view_of_memory, STARTS, learn_start, *methods, *names), run, PAUSE)
         _caller = ctypes.PYFUNCTYPE(_THING, _THING, _NUMBERS)(call_of)
         direct = ctypes.PYFUNCTYPE(_THING, _THING)(direct_of)(("data_ptr", "stride"))
