@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pyflame.core.dtype import DType
 from pyflame.core.traced import whole
@@ -14,11 +13,19 @@ from pyflame.ir.declare import as_signed
 from pyflame.ir.kernel import Plan
 
 Held = list[Value]  # what lies in each slot
+T = TypeVar("T")
 
 
 def addresses(held: Held) -> list[int]:
     """Of what lies in each slot."""
     return [v.storage.address + v.offset for v in held]  # type: ignore[union-attr]
+
+
+def twin(of: T) -> T:
+    """A shallow copy, in a quarter of copy.copy's time."""
+    out = object.__new__(type(of))
+    vars(out).update(vars(of))
+    return out
 
 
 class Written(NamedTuple):
@@ -120,7 +127,7 @@ class Binding(Slots):
 
     def with_numbers(self, plan: Plan, numbers: tuple[Any, ...]) -> Binding:
         """The same for a plan of other extents."""
-        out = copy.copy(self)
+        out = twin(self)
         out.plan = plan
         out.arena_bytes, out.scratch_bytes, out.output_sizes, out.views, (sizes, input_bytes), (own, scratch) = numbers
         out.sizes = dict(zip(self.sizes, sizes, strict=True))

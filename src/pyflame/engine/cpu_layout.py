@@ -6,20 +6,20 @@ others afterwards.
 
 from __future__ import annotations
 
-import copy
 import ctypes
+from array import array
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from pyflame.core.cached import cached_property
 from pyflame.core.traced import whole
-from pyflame.engine.binding import Binding
+from pyflame.engine.binding import Binding, twin
 from pyflame.engine.texts import kernel_texts
 from pyflame.ir.kernel import Launch, Plan, Source
 
 if TYPE_CHECKING:
     from pyflame.runtime.cpu.device import CPUDevice
+
+ROW = 7  # numbers of a row
 
 
 def _first_writes(plan: Plan) -> dict[int, int]:
@@ -72,13 +72,13 @@ class CpuLayout:
         return self.device.functions(self.texts)
 
     @cached_property
-    def table(self) -> np.ndarray[Any, Any]:
+    def table(self) -> array[int]:
         """What rows have in common for all extents, as runner.c reads them: the function, two that differ, how many
         buffers, where slots and arguments lie behind the first cell, and no timer."""
-        rows = [
-            (self.addresses[n][p], 0, 0, buffers, 8 * slots, 8 * args, 0) for n, p, buffers, slots, args, _ in self.rows
-        ]
-        return np.array(rows, np.int64).reshape(-1, 7)
+        table = array("q")
+        for n, p, buffers, slots, args, _ in self.rows:
+            table.extend((self.addresses[n][p], 0, 0, buffers, 8 * slots, 8 * args, 0))
+        return table
 
     def _add(self, number: int, launch: Launch, source: Source) -> int:
         """The rows of a launch, one per function; gives the first."""
@@ -119,7 +119,7 @@ class CpuLayout:
 
     def with_numbers(self, plan: Plan, numbers: tuple[Any, ...]) -> CpuLayout:
         """The same for a plan of other extents."""
-        out = copy.copy(self)
+        out = twin(self)
         out.plan = plan
         out.cells, out.spans, out.workspace, starts, bound = numbers
         out.starts = dict(zip(self.starts, starts, strict=True))

@@ -38,7 +38,8 @@ class Runner(Protocol):
     outputs may take over.
     """
 
-    seconds: np.ndarray[Any, Any]
+    @property
+    def seconds(self) -> np.ndarray[Any, Any]: ...
 
     def run(
         self,

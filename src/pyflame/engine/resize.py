@@ -10,9 +10,12 @@ plan itself, which only a profile or a report reads, when somebody asks for it.
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -34,6 +37,7 @@ WORTH = 192  # nodes: of a family of so many two are planned before one is trace
 MAX_TRACED = 16  # traces of a family that are kept: where a kernel changes its way is another
 MAX_KEPT = 256  # of all families; one of a hundred nodes takes some 300 KB
 MAX_TRACES = 64  # that are made of one: beyond that its plans depend on what never comes twice
+MAX_PARTS = 20_000  # signatures that are kept
 MAX_NODES = 1024  # of a graph that is traced: larger ones are cut (engine/portions.py)
 
 Numbers = tuple[int, ...]
@@ -61,6 +65,9 @@ class _Family:
 
 _families: OrderedDict[tuple[Any, ...], _Family] = OrderedDict()
 _sizes: set[int] = set()  # of graphs that were traced: others need no look
+_parts: dict[int, tuple[int, Numbers]] = {}  # by the signature of a node: what it is but for its numbers, and these
+_kinds: dict[tuple[Any, ...], int] = {}  # a number for all that nodes are but for their numbers
+_numbers = itertools.count()
 _lock = lock()
 
 
@@ -70,10 +77,11 @@ def resized(graph: PendingGraph, device: Device, mode: tuple[Any, ...]) -> tuple
     if len(graph.order) not in _sizes or not _traceable(graph, device):
         return None
     structure, numbers = _structure(graph)
+    key = (*mode, *structure)
     with _lock:
-        family = _families.get((*mode, *structure))
+        family = _families.get(key)
         if family is not None:
-            _families.move_to_end((*mode, *structure))
+            _families.move_to_end(key)
     for traced in family.traced if family is not None else ():
         layout = traced.layout(numbers)
         if layout is not None:
@@ -86,9 +94,10 @@ def learn(graph: PendingGraph, device: Device, mode: tuple[Any, ...], plan: Plan
     if not _traceable(graph, device):
         return
     structure, numbers = _structure(graph)
+    key = (*mode, *structure)
     with _lock:
-        family = _families.setdefault((*mode, *structure), _Family())
-        _families.move_to_end((*mode, *structure))
+        family = _families.setdefault(key, _Family())
+        _families.move_to_end(key)
         while len(_families) > knobs.PLAN_CACHE.integer():
             _families.popitem(last=False)
         before = family.before(numbers, len(graph.order))
@@ -117,6 +126,7 @@ def forget() -> None:
     with _lock:
         _families.clear()
         _sizes.clear()
+        _parts.clear()
 
 
 def _traceable(graph: PendingGraph, device: Device) -> bool:
@@ -126,22 +136,35 @@ def _traceable(graph: PendingGraph, device: Device) -> bool:
 
 def _structure(graph: PendingGraph) -> tuple[tuple[Any, ...], Numbers]:
     """All of a graph but its numbers, and its numbers: of each node the shape, the attributes, a leaf's strides."""
-    numbers: list[int] = []
-    parts: list[Any] = []
-    started = {graph.order[at] for _, at in graph.assigned} if graph.starts else ()
-    for node in graph.order:
-        meta = node.meta
-        numbers += meta.shape
-        attrs: Any = ()
-        if node in started:
-            attrs = _frame(tuple([(step, count) for _, step, count in node.attrs[0]]), numbers)
-        elif node.attrs:
-            attrs = _frame(node.attrs, numbers)
-        if node.op.kind == LEAF and node.data.strides is not None:
-            attrs = _frame(node.data.strides, numbers)
-        parts += (node.op, len(meta.shape), meta.dtype, meta.device, meta.committed, attrs)
-    sources = [-1 if type(n) is int and n < 0 else n for n in graph.key]
-    return (*parts, *sources), tuple(numbers)
+    known = [_parts.get(node.sig) or _learn_parts(node) for node in graph.order]
+    if graph.starts:
+        for _, at in graph.assigned:  # whose begin is neither
+            node = graph.order[at]
+            known[at] = _parts_of(node, (tuple([(step, count) for _, step, count in node.attrs[0]]),))
+    words = graph.key[: len(graph.key) - len(graph.owned)]
+    sources = [n if n >= 0 else -1 for n in words]
+    structure = (*[kind for kind, _ in known], *sources, *graph.key[len(words) :])
+    return structure, tuple(chain.from_iterable([numbers for _, numbers in known]))
+
+
+def _learn_parts(node: Node) -> tuple[int, Numbers]:
+    if len(_parts) >= MAX_PARTS:
+        _parts.clear()
+    found = _parts[node.sig] = _parts_of(node, node.attrs)
+    return found
+
+
+def _parts_of(node: Node, attrs: tuple[Any, ...]) -> tuple[int, Numbers]:
+    """A number for what a node is but for its numbers, and these."""
+    meta = node.meta
+    numbers: list[int] = list(meta.shape)
+    frame = _frame(attrs, numbers)
+    if node.op.kind == LEAF and node.data.strides is not None:
+        frame = frame, _frame(node.data.strides, numbers)
+    kind = (node.op, len(meta.shape), meta.dtype, meta.device, meta.committed, frame)
+    if len(_kinds) >= MAX_PARTS:
+        _kinds.clear()  # families whose nodes get other numbers then are not found any more
+    return _kinds.setdefault(kind, next(_numbers)), tuple(numbers)
 
 
 def _frame(value: Any, numbers: list[int]) -> Any:
@@ -219,6 +242,7 @@ class TracedPlan:
             for at in positions:
                 filled[at] = extent
         self._plan = make_plan(_with_numbers(graph, iter(filled)), device)
+        self._like = {name: value for name, value in vars(self._plan).items() if name not in _LATER}
         self._layout = CpuLayout(self._plan, cpu())
         self._trace, self._plain = trace.ended(), numbers
         sizes = self._plan.arena_bytes, self._plan.intermediate_bytes
@@ -248,7 +272,7 @@ class TracedPlan:
         if found is None:
             return None
         layout, sizes = found
-        return self._layout.with_numbers(_LaterPlan(self, self._plan, values, sizes), layout)
+        return self._layout.with_numbers(_LaterPlan(self, self._like, values, sizes), layout)
 
     def plan(self, values: Sequence[int]) -> Plan:
         """All of the plan for these values, of which it is known that they fit."""
@@ -261,11 +285,11 @@ _LATER = ("buffers", "launches", "sources", "outputs")
 
 
 class _LaterPlan(Plan):
-    """A plan that is made when somebody asks for its launches or buffers: who runs it does not."""
+    """A plan that is made when somebody asks for its launches or buffers: who runs it does not. `like`: what the plans
+    of all values have in common."""
 
-    def __init__(self, of: TracedPlan, like: Plan, values: Sequence[int], sizes: tuple[int, int]) -> None:
-        known = {name: value for name, value in vars(like).items() if name not in _LATER}
-        vars(self).update(known, arena_bytes=sizes[0], intermediate_bytes=sizes[1], _made=lambda: of.plan(values))
+    def __init__(self, of: TracedPlan, like: dict[str, Any], values: Sequence[int], sizes: tuple[int, int]) -> None:
+        vars(self).update(like, arena_bytes=sizes[0], intermediate_bytes=sizes[1], _made=partial(of.plan, values))
 
     def __getattr__(self, name: str) -> Any:
         if name not in _LATER:
