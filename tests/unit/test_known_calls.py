@@ -373,3 +373,19 @@ def test_item_in_c_and_what_it_leaves_to_python(monkeypatch: pytest.MonkeyPatch)
         Asked, "__torch_function__", classmethod(lambda cls, func, *rest: asked.append(func.__name__) or 7)
     )
     assert Asked([3.0]).item() == 7 and asked == ["item"]
+
+
+def test_what_is_known_of_calls_has_an_end() -> None:
+    table, x = known_calls.RECIPES.table, _list(3)
+    pf.eval(x)
+    before = dict(table)
+    try:
+        table.clear()
+        table.update(dict.fromkeys(range(recipe.MAX_KNOWN // 64 * 64 + 64), 1))
+        assert (x + 41.0).tolist() == [41, 42, 43] and [*table.values()] == [1]
+        for count in range(2, recipe.SELDOM):
+            _ = x + 41.0
+            assert [*table.values()] == [count]
+    finally:
+        table.clear()
+        table.update(before)

@@ -11,6 +11,7 @@ import pytest
 
 import pyflame as pf
 from pyflame.core.shape import reshaped_strides
+from pyflame.engine import evaluate, portions
 from pyflame.engine.evaluate import plan_stats
 from pyflame.runtime.cache import stats
 
@@ -211,6 +212,28 @@ def test_writes_of_a_long_loop_stay_in_place() -> None:
         x[i] = x[i] + i
     assert x[:300].tolist() == list(range(300))
     assert pf.max_memory_allocated() - before < 3 * x.nbytes
+
+
+def test_a_loop_is_cut_as_one_with_other_numbers_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def noted(*args: Any) -> Any:
+        asked.append(args)
+        return portions.portions(*args)
+
+    monkeypatch.setattr(evaluate, "portions", noted)
+    array = np.random.default_rng(0).standard_normal((40, 7)).astype(np.float32)
+    weight = np.full((7, 7), 0.1, np.float32)
+    w = pf.tensor(weight)
+    for turn in range(6):
+        x, rows = pf.tensor(array), np.random.default_rng(turn).integers(0, 40, 80).tolist()
+        parts = pf.tensor(array) * 2.0
+        state, want = x[:3] * 1.0, array[:3]
+        for row in rows:  # another program each time, but for its numbers
+            state = pf.tanh(state @ w) + parts[row]
+            want = np.tanh(want @ weight) + array[row] * 2
+        np.testing.assert_allclose(state.numpy(), want, rtol=1e-4)
+        assert len(asked) == 1
 
 
 def test_portions_may_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:

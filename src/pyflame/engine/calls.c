@@ -6,9 +6,10 @@ enum { WORDS = 128, NODES = 64 }; /* of a call, at most; more are left to Python
 
 static struct {
   const maker *node;
-  object *defaults, *user_line, *mark, *permute;
+  object *defaults, *user_line, *bound, *permute;
   object *whole, *real, *truth, *text, *tuple, *list; /* types */
   object *number_type, *recorder, *tracer, *autocast, *line, *eager, *in_backward, *pending, *device; /* names */
+  int64_t seldom;
 } known_calls;
 static const maker *entries; /* of the tape */
 enum { E_OP, E_ATTRS, E_PARENTS, E_METAS, E_META, E_SRCS, E_OUT, E_FREED, E_HOOKS };
@@ -110,12 +111,19 @@ static object *told(const asked *a) {
   return out;
 }
 
-/* What is known of a key, borrowed; NULL of one that came seldom, which leaves its mark. */
+/* What is known of a key, borrowed; NULL of one that came seldom: that is noted. */
 static object *look_up(object *table, object *key) {
   object *found = PyDict_GetItem(table, key);
   if (found && !is_a(found, known_calls.whole)) return found;
-  object *marked = PyObject_CallFunctionObjArgs(known_calls.mark, table, key, NULL);
-  Py_DecRef(marked);
+  const int64_t count = found ? PyLong_AsLongLong(found) + 1 : 1;
+  if (!found && PyObject_Size(table) % 64 == 0) { /* now and then: Python takes longer than all the rest */
+    object *done = PyObject_CallFunctionObjArgs(known_calls.bound, table, NULL);
+    Py_DecRef(done);
+    if (!done) return NULL;
+  }
+  object *mark = count < known_calls.seldom ? PyLong_FromLongLong(count) : (Py_IncRef(py.none), py.none);
+  if (mark) PyDict_SetItem(table, key, mark); /* who asks sees an error */
+  Py_DecRef(mark);
   return NULL;
 }
 
@@ -226,7 +234,9 @@ static int count_pending(object *here, size nodes) {
 object *PF_KEY_recipes(object *things) {
   known_calls.node = PyLong_AsVoidPtr(PyTuple_GetItem(things, 0));
   object **to = &known_calls.defaults;
-  for (size i = 1; i < PyTuple_Size(things); i++) to[i - 1] = PyTuple_GetItem(things, i);
+  const size last = PyTuple_Size(things) - 1;
+  for (size i = 1; i < last; i++) to[i - 1] = PyTuple_GetItem(things, i);
+  known_calls.seldom = PyLong_AsLongLong(PyTuple_GetItem(things, last));
   Py_IncRef(things);
   Py_IncRef(py.none);
   return py.none;

@@ -35,6 +35,7 @@ from pyflame.engine.pending import PendingGraph, as_leaves
 from pyflame.engine.planning import make_plan
 from pyflame.engine.portions import is_free, parts_of_joined, portions
 from pyflame.engine.report import debug_print, debugging
+from pyflame.engine.resize import structure_of
 from pyflame.engine.value import Value
 from pyflame.engine.views import view_of_memory
 from pyflame.ir import OPS, F, Node
@@ -50,6 +51,8 @@ _old_plans: dict[tuple[Any, ...], tuple[Plan, Runner]] = {}
 # comes again soon: a loop's does, that of an episode of just this length does not.
 _cuts: OrderedDict[tuple[Any, ...], list[list[int]]] = OrderedDict()
 _seen: OrderedDict[tuple[Any, ...], int] = OrderedDict()
+# Where turns of a loop end, by structure: that is the same in an episode of other actions or with longer texts.
+_turns: OrderedDict[tuple[Any, ...], list[list[int]]] = OrderedDict()
 _MAX_CUTS, _MAX_SEEN = 64, 8
 _STEADY = 3  # runs in portions before a graph is planned as a whole,
 _NODES_PER_RUN = 256  # or one for so many nodes: a plan costs as much as some hundred runs gain by it
@@ -184,7 +187,7 @@ def _portions(graph: PendingGraph, device: Device) -> list[list[Node]]:
         varied = size < knobs.CUT_GRAPHS.integer()
         if size < _SMALL or (varied and not _varies(graph)):
             return []
-        cuts = portions(graph.order, key[:end], key[end + 1 : end + 1 + len(graph.outputs)], varied)
+        cuts = _cut(graph, end, varied)
     with _lock:
         _cuts[key], _seen[key] = cuts, seen + 1
         for table, most in (_cuts, _MAX_CUTS), (_seen, _MAX_SEEN):
@@ -193,6 +196,20 @@ def _portions(graph: PendingGraph, device: Device) -> list[list[Node]]:
     if seen >= max(_STEADY, size // _NODES_PER_RUN):
         return []
     return [[graph.order[at] for at in group] for group in reversed(cuts)]
+
+
+def _cut(graph: PendingGraph, end: int, varied: bool) -> list[list[int]]:
+    """Where to cut a graph that repeats itself. `end`: of the nodes in its key."""
+    alike = (varied, *structure_of(graph)[0])
+    with _lock:
+        cuts = _turns.pop(alike, None)
+    if cuts is None:
+        cuts = portions(graph.order, graph.key[:end], graph.key[end + 1 : end + 1 + len(graph.outputs)], varied)
+    with _lock:
+        _turns[alike] = cuts
+        while len(_turns) > _MAX_CUTS:
+            _turns.popitem(last=False)
+    return cuts
 
 
 def _varies(graph: PendingGraph) -> bool:
@@ -290,6 +307,7 @@ def clear_plans() -> None:
         _old_plans.clear()
         known.forget()
         _cuts.clear()
+        _turns.clear()
         _seen.clear()
         _shapes.clear()
     resize.forget()

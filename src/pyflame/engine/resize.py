@@ -76,7 +76,7 @@ def resized(graph: PendingGraph, device: Device, mode: tuple[Any, ...]) -> tuple
     on."""
     if len(graph.order) not in _sizes or not _traceable(graph, device):
         return None
-    structure, numbers = _structure(graph)
+    structure, numbers = structure_of(graph)
     key = (*mode, *structure)
     with _lock:
         family = _families.get(key)
@@ -93,7 +93,7 @@ def learn(graph: PendingGraph, device: Device, mode: tuple[Any, ...], plan: Plan
     """Keep what the plan of a graph tells of others. `graph` is the planner's own copy."""
     if not _traceable(graph, device):
         return
-    structure, numbers = _structure(graph)
+    structure, numbers = structure_of(graph)
     key = (*mode, *structure)
     with _lock:
         family = _families.setdefault(key, _Family())
@@ -134,7 +134,7 @@ def _traceable(graph: PendingGraph, device: Device) -> bool:
     return device.id.kind == "cpu" and not device.interprets and len(graph.order) <= MAX_NODES
 
 
-def _structure(graph: PendingGraph) -> tuple[tuple[Any, ...], Numbers]:
+def structure_of(graph: PendingGraph) -> tuple[tuple[Any, ...], Numbers]:
     """All of a graph but its numbers, and its numbers: of each node the shape, the attributes, a leaf's strides."""
     known = [_parts.get(node.sig) or _learn_parts(node) for node in graph.order]
     if graph.starts:
@@ -187,7 +187,7 @@ def _filled(value: Any, numbers: Iterator[Any]) -> Any:
 
 
 def _with_numbers(graph: PendingGraph, numbers: Iterator[Any]) -> PendingGraph:
-    """A copy of a planner's graph with other numbers, in the order of `_structure`."""
+    """A copy of a planner's graph with other numbers, in the order of `structure_of`."""
     out = graph.copy()
     started = {out.order[at] for _, at in out.assigned} if out.starts else ()
     for node in out.order:

@@ -45,17 +45,15 @@ class Recipes:
             self.table[key] = recipe if type(before) is list and before[0] == recipe else False
 
 
-def _mark(table: dict[Any, Any], key: Any) -> None:
-    """Note that a key came."""
+def _bound(table: dict[Any, Any]) -> None:
+    """Keep a table from growing for ever: C asks each 64 keys."""
     if len(table) >= MAX_KNOWN:
         table.clear()
-    count = table.get(key, 0) + 1
-    table[key] = count if count < SELDOM else None
 
 
 InC(
-    "_recipes", NODES, default, user_line, _mark, OPS["permute"], int, float, bool, str, tuple, list,
-    *("float", "recorder", "tracer", "autocast", "line", "eager", "in_backward", "pending", "device"),
+    "_recipes", NODES, default, user_line, _bound, OPS["permute"], int, float, bool, str, tuple, list,
+    *("float", "recorder", "tracer", "autocast", "line", "eager", "in_backward", "pending", "device"), SELDOM,
 )  # fmt: skip
 
 

@@ -153,9 +153,10 @@ class Module(HookMethods, StateDictMethods):
 
     def __getattr__(self, name: str) -> Any:
         own = self.__dict__
-        for group in _GROUPS:
-            if name in own.get(group, ()):
-                return own[group][name]
+        for group in _GROUPS:  # each parameter that a layer reads comes here
+            found = own.get(group)
+            if found is not None and name in found:
+                return found[name]
         # Python itself asks for names with underscores: those deserve no guess
         known = () if name.startswith("_") else [*own, *dir(type(self)), *(n for g in _GROUPS for n in own.get(g, ()))]
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}{suggest(name, known)}")
