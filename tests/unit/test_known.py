@@ -388,3 +388,48 @@ def test_parts_leave_no_references_and_no_memory_behind(said: list[int]) -> None
     assert all(abs(now - then) < 50 for now, then in zip(map(sys.getrefcount, held), before, strict=True))
     gc.collect()
     assert cpu().pool.stats.live_blocks == live
+
+
+def test_interrupts_leave_parts_that_are_evaluated_again(said: list[int]) -> None:
+    for seed in range(20):
+        pf.eval(*_parts(seed))
+    want = {seed: [t.numpy().copy() for t in _parts(seed)] for seed in range(20, 100)}
+
+    def stop(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    stopped, handler = 0, signal.signal(signal.SIGALRM, stop)
+    try:
+        for seed, found in want.items():
+            made = _parts(seed)
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-5 * (1 + seed % 40))
+                pf.eval(*made)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                stopped += 1
+            for tensor, values in zip(made, found, strict=True):
+                np.testing.assert_array_equal(tensor.numpy(), values)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+    assert stopped and not cpu().lock.taken()
+
+
+def test_threads_evaluate_parts_that_they_share(said: list[int]) -> None:
+    wrong: list[int] = []
+    want = [[t.numpy().copy() for t in _parts(seed)] for seed in range(30)]
+
+    def work(made: list[Tensor], seed: int, first: int) -> None:
+        for at in (first, first + 1, first + 2):
+            if not np.array_equal(made[at % 3].numpy(), want[seed][at % 3]):
+                wrong.append(seed)
+
+    for seed in range(30):
+        made = _parts(seed)
+        threads = [threading.Thread(target=work, args=(made, seed, first)) for first in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong
