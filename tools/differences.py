@@ -39,7 +39,6 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
     ("`t.resize_` grows tensors, and takes views", "only to fewer elements, of a tensor that shares no memory"),
     ("`t.set_` takes storages and where to lie in them", "tensors only: `t.set_(source.as_strided(...))`"),
     ("`Module.to` makes new tensors of buffers, `assign=True` new parameters", "the same ones hold other values"),
-    ("`torch.sin` in the body of a class is no method", "of a module's; elsewhere write `staticmethod(pf.sin)`"),
     ("`register_backward_hook` sees the last op's gradients", "the module's: it is `register_full_backward_hook`"),
     ("`load_state_dict` that raises has loaded what fits", "nothing is loaded"),
     ("`memory_format`, `layout`, `pin_memory`, `non_blocking`", "taken and without effect: the engine sees to memory"),

@@ -178,7 +178,7 @@ def others() -> Iterator[str]:
     """Functions of the facade that are no ops, with their first sentences."""
     for name in sorted({*pf.__all__, "compile", "eval"}):  # the two that `*` leaves to Python
         value = getattr(pf, name)
-        if name in FUNCTIONS or not inspect.isfunction(value):
+        if name in FUNCTIONS or not (inspect.isfunction(value) or inspect.ismethod(value)):
             continue
         sentence = (inspect.getdoc(value) or "").partition("\n\n")[0].replace("\n", " ")
         yield f"| `{signature(name, value)}` | {prose(sentence)} |"

@@ -77,6 +77,7 @@ from pyflame.tensor import Tensor
 from pyflame.tensor import aten as _aten  # noqa: F401  gives pf.ops its namespace
 from pyflame.tensor import methods as _methods  # noqa: F401  completes Tensor
 from pyflame.tensor.arguments import publish as _publish
+from pyflame.tensor.builtin import unbound as _unbound
 from pyflame.tensor.counted import one_hot, repeat_interleave, where
 from pyflame.tensor.creation import (
     arange,
@@ -375,7 +376,7 @@ _LATER = {
 def __getattr__(name: str) -> object:
     if name not in _LATER:
         if name.endswith("_") and not name.startswith("_") and hasattr(Tensor, name):
-            return getattr(Tensor, name)  # torch.relu_(x), as x.relu_()
+            return globals().setdefault(name, _unbound(getattr(Tensor, name)))  # torch.relu_(x), as x.relu_()
         if name.startswith("_foreach_"):
             return _importlib.import_module("pyflame.tensor.foreach").foreach(name)
         if name in _FILES or name in _REFUSED:

@@ -6,7 +6,7 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 from pyflame.tensor.overrides import NEVER_ASK, BaseTorchFunctionMode, TorchFunctionMode, ask, overriding
@@ -109,7 +109,7 @@ def _functions_of(room: str) -> Iterator[tuple[str, Any]]:
         module = importlib.import_module(f"pyflame.{room}".rstrip("."))
         for name in sorted(n for n in {*module.__all__, *vars(module)} if not n.startswith("_")):
             value = getattr(module, name)
-            if isinstance(value, FunctionType) and hasattr(value, "__wrapped__"):
+            if isinstance(value, (FunctionType, MethodType)) and hasattr(value, "__wrapped__"):
                 yield name, value
         return
     for name in sorted(dir(Tensor), key=lambda name: (name.startswith("_"), name)):
@@ -123,7 +123,7 @@ def _functions_of(room: str) -> Iterator[tuple[str, Any]]:
 
 def _asks(name: str, function: Any) -> bool:
     """Whether a function may be given a tensor, and then asks."""
-    if name in NEVER_ASK or not isinstance(function, FunctionType) or name in vars(Tensor):
+    if name in NEVER_ASK or not isinstance(function, (FunctionType, MethodType)) or name in vars(Tensor):
         return name not in NEVER_ASK
     kinds = [str(p.annotation) for p in inspect.signature(function).parameters.values()]
     return any(word in kind for kind in kinds for word in ("Tensor", "Node", "Any", "Sequence[object]"))

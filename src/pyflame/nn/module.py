@@ -7,7 +7,6 @@ optimisers and jitted functions go on seeing them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyflame.core import dtype as dt
@@ -42,13 +41,6 @@ def _ours(value: Any) -> Any:
     from pyflame.nn.einops import from_torch
 
     return from_torch(value)
-
-
-def _is_public_function(value: Any) -> bool:
-    """Whether it is one such as pf.sin, which in PyTorch is no method where it stands in a class: `act = torch.sin`."""
-    if not isinstance(value, FunctionType) or "." in value.__qualname__:
-        return False
-    return (value.__module__ or "").startswith("pyflame")  # None: of a text that exec ran
 
 
 def hooked(module: Module) -> bool:
@@ -91,9 +83,6 @@ class Module(HookMethods, StateDictMethods):
         super().__init_subclass__(**kwargs)
         if "__init__" in vars(cls) and cls.__module__.startswith("pyflame."):  # a user's class: its own errors
             cls.__init__ = typed_init(cls.__init__)  # type: ignore[method-assign]
-        for name, value in list(vars(cls).items()):
-            if _is_public_function(value) and not cls.__module__.startswith("pyflame."):
-                setattr(cls, name, staticmethod(value))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if (args or kwargs) and not self.call_super_init:

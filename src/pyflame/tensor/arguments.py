@@ -14,6 +14,7 @@ from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, Py
 from pyflame.core.maker import InC
 from pyflame.core.parameters import parameters, positional, starred
 from pyflame.ops.names import TENSORS_FIRST, TENSORS_ONLY
+from pyflame.tensor.builtin import IN_PYTHON, builtin
 from pyflame.tensor.out import into
 from pyflame.tensor.overrides import CLASSES, ask, overriding_call
 from pyflame.tensor.tensor import Tensor
@@ -172,17 +173,25 @@ def _own_parameters(fn: Any) -> tuple[str, ...]:
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]  # type: ignore[no-any-return]
 
 
-def typed(fn: Fn, module: str | None = None, public: str | None = None, quick: InC | None = None) -> Fn:
+def typed(
+    fn: Fn,
+    module: str | None = None,
+    public: str | None = None,
+    quick: InC | None = None,
+    unbound: bool = False,
+    prefix: str = "",
+) -> Fn:
     """A function whose wrong calls raise typed errors: arguments too many, missing, unknown, or no tensors.
 
-    `module`: where users find it; `public`: by which name; `quick`: a method's result in C, None where there is none.
+    `module`: where users find it; `public`: by which name; `quick`: a method's result in C, None where there is none;
+    `unbound`: it is no method where it stands in a class; `prefix`: what `__torch_function__` sees before its name.
     What the function itself raises is left alone.
     """
     own = public or fn.__name__
     name = own.strip("_")
 
     @functools.wraps(fn)
-    def function(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: Any, _room: Any = None, **kwargs: Any) -> Any:
         if CLASSES and (found := overriding_call(own, args, kwargs)):
             return ask(function, found, args, kwargs)
         if kwargs:
@@ -216,7 +225,9 @@ def typed(fn: Fn, module: str | None = None, public: str | None = None, quick: I
 
     function.__module__ = module or fn.__module__
     if public is not None:
-        function.__name__ = public
+        function.__name__ = prefix + public
+    if unbound:
+        function = builtin(function, function.__module__, prefix)
     return function  # type: ignore[return-value]
 
 
@@ -240,10 +251,9 @@ def typed_init(init: Fn) -> Fn:
 
 
 def publish(names: Iterable[str], members: dict[str, Any], module: str, prefix: str = "") -> None:
-    """Make the plain functions among a module's public names typed. `prefix`: what `__torch_function__` sees before
+    """Make the functions among a module's public names typed. `prefix`: what `__torch_function__` sees before
     their names, as it does in PyTorch."""
     for name in names:
         value = members.get(name)
-        if isinstance(value, types.FunctionType) and (prefix or value.__module__ != module):
-            members[name] = typed(value, module, name)
-            members[name].__name__ = prefix + name
+        if isinstance(value, (types.FunctionType, types.MethodType)) and (prefix or value.__module__ != module):
+            members[name] = typed(value, module, name, unbound=name not in IN_PYTHON, prefix=prefix)

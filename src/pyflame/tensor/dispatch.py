@@ -32,6 +32,7 @@ from pyflame.tensor.arguments import (
     with_numbers,
     with_some_tensor,
 )
+from pyflame.tensor.builtin import IN_PYTHON, builtin
 from pyflame.tensor.known_calls import CALLS, learned
 from pyflame.tensor.known_views import READS
 from pyflame.tensor.out import into
@@ -278,7 +279,7 @@ def public(op: OpDef, name: str | None = None, owner: str = "") -> Callable[...,
     known: _Signature | None = None
 
     @functools.wraps(fn)
-    def function(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: Any, _room: Any = None, **kwargs: Any) -> Any:
         nonlocal known
         if (signature := known) is None:
             signature = known = _signature_of(op)
@@ -326,7 +327,11 @@ def public(op: OpDef, name: str | None = None, owner: str = "") -> Callable[...,
                 raise
             raise unusable(op.name, fn, args, kwargs, error, signature.names) from error
 
-    return _known_as(function, name or op.name, owner)
+    name = name or op.name
+    _known_as(function, name, owner)
+    if not owner and name not in IN_PYTHON:
+        function = builtin(function)  # by this name, since it hands itself over
+    return function
 
 
 def _known_as(function: Callable[..., Any], name: str, owner: str = "Tensor.") -> Callable[..., Any]:

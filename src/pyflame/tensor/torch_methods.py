@@ -296,16 +296,16 @@ def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return method
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    f.__name__: typed(f, "pyflame")
-    for f in (hardshrink, index_put, narrow_copy, positive, put, renorm, split_with_sizes)
-}
 _SAME = {"ger": "outer", "unsafe_chunk": "chunk", "unsafe_split": "split"}
-FUNCTIONS |= {name: typed(F[same], "pyflame", name) for name, same in _SAME.items()}
-FUNCTIONS["unsafe_split_with_sizes"] = typed(split_with_sizes, "pyflame", "unsafe_split_with_sizes")
+_BOTH: dict[str, Callable[..., Any]] = {
+    **{f.__name__: f for f in (hardshrink, index_put, narrow_copy, positive, put, renorm, split_with_sizes)},
+    **{name: F[same] for name, same in _SAME.items()},
+    "unsafe_split_with_sizes": split_with_sizes,
+}
+FUNCTIONS = {name: typed(f, "pyflame", name, unbound=True) for name, f in _BOTH.items()}
 
 METHODS: dict[str, Any] = {
-    **FUNCTIONS,
+    **{name: typed(f, "pyflame", name) for name, f in _BOTH.items()},
     **{f"{name}_": _in_place(FUNCTIONS[name]) for name in ("index_put", "put", "renorm")},
     **{f"{name}_": _in_place(F[name]) for name in ("addbmm", "addmv", "addr", "ldexp")},
     **_MOVED,

@@ -64,6 +64,7 @@ from pyflame.nn.ops import F as _F
 from pyflame.tensor import Tensor
 from pyflame.tensor import Tensor as _Tensor
 from pyflame.tensor.arguments import publish as _publish
+from pyflame.tensor.builtin import unbound as _unbound
 from pyflame.tensor.counted import one_hot
 from pyflame.tensor.dispatch import in_place as _in_place
 from pyflame.tensor.torch_methods import hardshrink
@@ -320,7 +321,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name.endswith("_") and name[:-1] in __all__ and hasattr(_Tensor, name):
-        return getattr(_Tensor, name)  # relu_(x), as x.relu_()
+        return globals().setdefault(name, _unbound(getattr(_Tensor, name)))  # relu_(x), as x.relu_()
     raise AttributeError(f"module 'pyflame.nn.functional' has no attribute {name!r}{_suggest(name, __all__, 0.8)}")
 
 
