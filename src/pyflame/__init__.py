@@ -375,6 +375,8 @@ _LATER = {
 
 def __getattr__(name: str) -> object:
     if name not in _LATER:
+        if name == "torch":  # torch.torch is torch
+            return _sys.modules[__name__]
         if name.endswith("_") and not name.startswith("_") and hasattr(Tensor, name):
             return globals().setdefault(name, _unbound(getattr(Tensor, name)))  # torch.relu_(x), as x.relu_()
         if name.startswith("_foreach_"):

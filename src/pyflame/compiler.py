@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from pyflame.core.errors import ArgumentTypeError
+from pyflame.core.errors import ArgumentTypeError, type_name
 from pyflame.core.state import state
 from pyflame.core.torch_paths import below
 
@@ -68,7 +68,7 @@ def compile(
     if model is None:
         return compile
     if not callable(model):
-        raise ArgumentTypeError(f"[compile] expected a function or a module but got {type(model).__name__}")
+        raise ArgumentTypeError(f"[compile] expected a function or a module but got {type_name(model)}")
     return model
 
 

@@ -173,7 +173,7 @@ def test_what_cannot_be_multiplied_is_refused() -> None:
         pf.encoded_linear(x, x, **given)
     with pytest.raises(pf.DTypeError, match="expected float32"):
         pf.encoded_linear(pf.ones(2, 64, dtype=pf.int32), w.data, **given)
-    with pytest.raises(pf.ArgumentError, match="whole number as width"):
+    with pytest.raises(pf.ArgumentTypeError, match="whole number as width"):
         pf.encoded_linear(x, w.data, encoding="q8_0", width=6.5)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import pyflame as pf
 from pyflame import nn
 from pyflame.core.config import PRECISIONS, RunSettings
-from pyflame.core.errors import ArgumentTypeError, DeviceError
+from pyflame.core.errors import ArgumentTypeError, DeviceError, type_name
 
 
 def library_of(model: Any, op: str) -> ModuleType:
@@ -34,7 +34,7 @@ def library_of(model: Any, op: str) -> ModuleType:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
         return torch
-    raise ArgumentTypeError(f"[{op}] expected a module of torch.nn or pyflame.nn but got {type(model).__name__}")
+    raise ArgumentTypeError(f"[{op}] expected a module of torch.nn or pyflame.nn but got {type_name(model)}")
 
 
 def sharing(model: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 from pyflame.collectives.world import as_timedelta, guarded, torch_device
 from pyflame.core.device import CPU, DeviceId
 from pyflame.core.dtype import FLOAT8
-from pyflame.core.errors import ArgumentTypeError, DTypeError
+from pyflame.core.errors import ArgumentTypeError, DTypeError, type_name
 from pyflame.core.optional import optional
 from pyflame.core.state import state
 from pyflame.tensor import Tensor
@@ -76,7 +76,7 @@ def received(values: Any, device: DeviceId | None) -> Tensor:
 def check_tensor(op: str, name: str, tensor: Any) -> Tensor:
     """The tensor, if it is one that can be sent."""
     if not isinstance(tensor, Tensor):
-        raise ArgumentTypeError(f"[{op}] expected a tensor as {name} but got {type(tensor).__name__}")
+        raise ArgumentTypeError(f"[{op}] expected a tensor as {name} but got {type_name(tensor)}")
     if tensor.dtype in FLOAT8:
         raise DTypeError(
             f"[{op}] expected a dtype that process groups carry but {name} is {tensor.dtype.name}; cast it first"

@@ -153,10 +153,12 @@ class CollectiveError(PyFlameError, RuntimeError):
 
 
 def type_name(value: object) -> str:
-    """The name of a value's type; that of another library's tensor with the library, not to be taken for ours."""
+    """The name of a value's type; that of torch's, or another library's tensor, with the library, not to be taken for
+    ours."""
     kind = type(value)
     library = kind.__module__.partition(".")[0]
-    return f"{library}.{kind.__name__}" if kind.__name__ == "Tensor" and library != "pyflame" else kind.__name__
+    theirs = library == "torch" or (kind.__name__ == "Tensor" and library != "pyflame")
+    return f"{library}.{kind.__name__}" if theirs else kind.__name__
 
 
 def suggest(name: str, known: Iterable[str], likeness: float = 0.5) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any, SupportsIndex, TypeGuard, overload
 
-from pyflame.core.errors import AxisError, ShapeError
+from pyflame.core.errors import ArgumentTypeError, AxisError, ShapeError
 from pyflame.core.traced import index
 
 Shape = tuple[int, ...]
@@ -144,7 +144,7 @@ def check_sizes(op: str, sizes: Iterable[object]) -> Shape:
     try:
         dims = tuple(index(d) for d in sizes)
     except TypeError as error:
-        raise ShapeError(f"[{op}] expected a shape of whole numbers but got {sizes!r}") from error
+        raise ArgumentTypeError(f"[{op}] expected a shape of whole numbers but got {sizes!r}") from error
     if any(d < 0 for d in dims):
         raise ShapeError(f"[{op}] expected sizes of at least 0 but got {dims}")
     return dims
@@ -204,7 +204,7 @@ def normalize_axis(op: str, axis: object, rank: int) -> int:
     try:
         value = operator.index(axis)  # type: ignore[arg-type]
     except TypeError as error:
-        raise ShapeError(f"[{op}] expected a whole number as axis but got {axis!r}") from error
+        raise ArgumentTypeError(f"[{op}] expected a whole number as axis but got {axis!r}") from error
     span = max(rank, 1)
     if not -span <= value < span:
         raise AxisError(f"[{op}] expected an axis in [{-span}, {span - 1}] for a tensor of rank {rank} but got {value}")
@@ -255,7 +255,7 @@ def resolve_reshape(op: str, shape: Shape, wanted: Iterable[object]) -> Shape:
     try:
         dims = [index(d) for d in raw]
     except TypeError as error:
-        raise ShapeError(f"[{op}] expected a shape of whole numbers but got {raw!r}") from error
+        raise ArgumentTypeError(f"[{op}] expected a shape of whole numbers but got {raw!r}") from error
     size = prod(shape)
     holes = [i for i, d in enumerate(dims) if d == -1]
     if len(holes) > 1 or any(d < -1 for d in dims):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pyflame.core.dtype import default
-from pyflame.core.errors import ArgumentError, NotSupportedError, ShapeError
+from pyflame.core.errors import ArgumentError, NotSupportedError, ShapeError, type_name
 from pyflame.core.generator import Generator, default_generator
 from pyflame.core.limits import finfo
 from pyflame.core.shape import Size
@@ -80,7 +80,7 @@ class Distribution:
 
     def _validate_sample(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
-            raise ArgumentError(f"[{type(self).__name__}] expected a tensor as value but got {type(value).__name__}")
+            raise ArgumentError(f"[{type(self).__name__}] expected a tensor as value but got {type_name(value)}")
         event = tuple(self._event_shape)
         own = (*self._batch_shape, *event)
         pairs = zip(reversed(value.shape), reversed(own), strict=False)

@@ -128,7 +128,9 @@ def common_dtype(op: str, args: tuple[Any, ...]) -> DType:
         elif is_number(arg) or is_complex_number(arg):
             scalars.append(as_number(arg))
         else:
-            raise DTypeError(f"[{op}] expected tensors or numbers but got {type_name(arg)} {arg!r}")
+            raise DTypeError(
+                f"[{op}] expected tensors or numbers but got {type_name(arg)} {arg!r}; wrap it in pf.tensor(...)"
+            )
     dims, zero = ranked
     result = dims or zero
     if dims is not None and zero is not None and outranks(zero, dims):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pyflame.core.errors import ArgumentError, ArgumentTypeError, suggest
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, suggest, type_name
 from pyflame.nn.module import Module
 from pyflame.tensor import Tensor
 from pyflame.tensor.dispatch import FUNCTIONS
@@ -68,7 +68,7 @@ def _check(places: Places, given: State, strict: bool) -> None:
                 f"[functional_call] expected names of parameters and buffers but got {name!r}{suggest(name, places)}"
             )
         if not isinstance(value, Tensor):
-            raise ArgumentTypeError(f"[functional_call] expected a tensor as {name!r} but got {type(value).__name__}")
+            raise ArgumentTypeError(f"[functional_call] expected a tensor as {name!r} but got {type_name(value)}")
     left = sorted(places.keys() - given.keys())
     if strict and left:
         raise ArgumentError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyflame.core import dtype as dt
 from pyflame.core.device import DeviceId
 from pyflame.core.dtype import DType, as_dtype
-from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, NotSupportedError, suggest
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, NotSupportedError, suggest, type_name
 from pyflame.core.memory_format import RANKS
 from pyflame.core.state import state
 from pyflame.nn.hooks import CALLS, HookMethods, call_with_hooks, registered
@@ -166,7 +166,7 @@ class Module(HookMethods, StateDictMethods):
             raise ArgumentError(f"[{kind}] expected a name without dots but got {name!r}")
         if value is not None and not isinstance(value, wanted):
             raise ArgumentTypeError(
-                f"[{kind}] expected a {wanted.__name__} or None as {name!r} but got {type(value).__name__}"
+                f"[{kind}] expected a {wanted.__name__} or None as {name!r} but got {type_name(value)}"
             )
         if name not in group and hasattr(self, name):
             raise ArgumentError(f"[{kind}] expected a new name but {type(self).__name__} has {name!r} already")
@@ -297,7 +297,7 @@ class Module(HookMethods, StateDictMethods):
         if not target or not all(target.split(".")):
             raise ArgumentError(f"[set_submodule] expected a name with dots but got {target!r}")
         if not isinstance(module, Module):
-            raise ArgumentError(f"[set_submodule] expected a module but got {type(module).__name__}")
+            raise ArgumentError(f"[set_submodule] expected a module but got {type_name(module)}")
         path, _, name = target.rpartition(".")
         owner = self.get_submodule(path)
         if strict and name not in owner._modules:

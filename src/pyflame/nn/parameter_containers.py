@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, KeysView, Mapping
 from typing import Any
 
-from pyflame.core.errors import ArgumentTypeError, PyFlameError
+from pyflame.core.errors import ArgumentTypeError, PyFlameError, type_name
 from pyflame.nn.containers import position_of
 from pyflame.nn.module import Module
 from pyflame.nn.parameter import Parameter
@@ -89,7 +89,7 @@ class ParameterList(_Parameters):
     def extend(self, values: Iterable[Any]) -> ParameterList:
         """Add parameters at the end."""
         if not isinstance(values, Iterable) or isinstance(values, Tensor):
-            raise ArgumentTypeError(f"[ParameterList] expected parameters in a row but got {type(values).__name__}")
+            raise ArgumentTypeError(f"[ParameterList] expected parameters in a row but got {type_name(values)}")
         for value in list(values):
             self.append(value)
         return self

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.core.errors import ArgumentError, ArgumentTypeError, ShapeError
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, ShapeError, type_name
 from pyflame.ir.opdef import OPS
 from pyflame.nn.init import uniform_
 from pyflame.nn.module import Module
@@ -235,7 +235,7 @@ class RNNBase(Module):
             wanted = shape if batched else (shape[0], shape[2])
             if not isinstance(given, Tensor):
                 raise ArgumentTypeError(
-                    f"[{type(self).__name__}] expected a tensor as state but got {type(given).__name__}"
+                    f"[{type(self).__name__}] expected a tensor as state but got {type_name(given)}"
                 )
             if given.shape != wanted:
                 raise ShapeError(

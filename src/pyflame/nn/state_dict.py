@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pyflame.core.errors import ArgumentTypeError, StateDictError
+from pyflame.core.errors import ArgumentTypeError, StateDictError, type_name
 from pyflame.nn.hooks import Hooks, RemovableHandle, add_hook
 from pyflame.nn.parameter import is_lazy, replace, settle
 from pyflame.tensor import Tensor
@@ -44,9 +44,7 @@ def read(name: str, value: Any) -> Tensor:
         return tensor(value.cpu() if hasattr(value, "cpu") else value)
     if hasattr(value, "__array__"):
         return tensor(np.asarray(value))
-    raise ArgumentTypeError(
-        f"[load_state_dict] expected a tensor or an array as {name!r} but got {type(value).__name__}"
-    )
+    raise ArgumentTypeError(f"[load_state_dict] expected a tensor or an array as {name!r} but got {type_name(value)}")
 
 
 EXTRA_STATE = "_extra_state"
@@ -169,7 +167,7 @@ class StateDictMethods:
         """
         if not isinstance(state_dict, Mapping):
             raise ArgumentTypeError(
-                f"[load_state_dict] expected a dict of names and tensors but got {type(state_dict).__name__}"
+                f"[load_state_dict] expected a dict of names and tensors but got {type_name(state_dict)}"
             )
         loading = _Loading(getattr(state_dict, "_metadata", {}), assign)
         cells = [*self.parameters(), *self.buffers()]  # type: ignore[attr-defined]

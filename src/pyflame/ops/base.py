@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyflame.core.dtype import DType, as_dtype, int64
-from pyflame.core.errors import ArgumentError, DTypeError, ShapeError, type_name
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, type_name
 from pyflame.core.errors import IndexError as PyFlameIndexError
 from pyflame.core.memory_format import order_of
 from pyflame.core.shape import Region, Shape, inverse, normalize_axis
@@ -56,7 +56,7 @@ def want_tensors(op: str, **args: Any) -> None:
 def want_number(op: str, name: str, value: Any) -> float:
     """A real number as a float, or an error that names the argument."""
     if not is_number(value):
-        raise ArgumentError(f"[{op}] expected a number as {name} but got {value!r}")
+        raise ArgumentTypeError(f"[{op}] expected a number as {name} but got {value!r}")
     return float(value)
 
 
@@ -65,7 +65,7 @@ def want_whole(op: str, name: str, value: Any) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        raise ArgumentError(f"[{op}] expected a whole number as {name} but got {value!r}") from None
+        raise ArgumentTypeError(f"[{op}] expected a whole number as {name} but got {value!r}") from None
 
 
 def per_axis(op: str, name: str, value: Any, rank: int, least: int) -> Shape:

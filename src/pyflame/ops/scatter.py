@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pyflame.core.dtype import DType, bool_, int64
-from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
+from pyflame.core.errors import ArgumentError, DTypeError, ShapeError, type_name
 from pyflame.core.shape import Region, Shape, broadcast_shapes, normalize_axis
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, is_number, primitive
 from pyflame.ir.opdef import KERNEL
@@ -161,7 +161,7 @@ def _scatter_along(op: str, x: Node, dim: int, index: Node, src: Any, mode: str)
         src = F.slice(src, tuple((0, 1, n) for n in index.shape))
     else:
         if not isinstance(src, Node) and not is_number(src):
-            raise DTypeError(f"[{op}] expected a tensor or a number as source but got {type(src).__name__}")
+            raise DTypeError(f"[{op}] expected a tensor or a number as source but got {type_name(src)}")
         src = F.expand(src if isinstance(src, Node) else F.full_const(src, x.dtype), index.shape)
     return F.reshape(_write(x, src, (index,), (axis,), tuple(range(x.ndim)), mode), shape)
 

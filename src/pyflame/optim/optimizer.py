@@ -17,7 +17,15 @@ from typing import Any
 import numpy as np
 
 from pyflame.core.dtype import DType, bool_, float32, float64
-from pyflame.core.errors import ArgumentError, ArgumentTypeError, NotSupportedError, StateDictError, TraceError, suggest
+from pyflame.core.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    NotSupportedError,
+    StateDictError,
+    TraceError,
+    suggest,
+    type_name,
+)
 from pyflame.core.state import mode, state
 from pyflame.optim.group import ParamGroup
 from pyflame.optim.hooks import (
@@ -149,7 +157,7 @@ class Optimizer(Rule, HookMethods, PublicState):
         seen = {id(p) for group in self.param_groups for p in group["params"]}
         for p in params:
             if not isinstance(p, Tensor):
-                raise ArgumentTypeError(f"[{self._pf_name}] expected tensors as parameters but got {type(p).__name__}")
+                raise ArgumentTypeError(f"[{self._pf_name}] expected tensors as parameters but got {type_name(p)}")
             if not p.is_leaf:
                 raise ArgumentError(
                     f"[{self._pf_name}] expected leaf tensors but got one of shape {p.shape} that was computed; use "

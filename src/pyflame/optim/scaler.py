@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from pyflame.core.dtype import bool_, float16, float32, float64, int32
-from pyflame.core.errors import ArgumentError, ArgumentTypeError, GradientError, StateDictError, TraceError
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, GradientError, StateDictError, TraceError, type_name
 from pyflame.core.state import mode, state
 from pyflame.optim.optimizer import Optimizer
 from pyflame.tensor import Tensor
@@ -94,7 +94,7 @@ class GradScaler:
         if isinstance(outputs, Iterable):
             scaled = [self.scale(o) for o in outputs]
             return tuple(scaled) if isinstance(outputs, tuple) else scaled
-        raise ArgumentTypeError(f"[scale] expected a tensor or a list of tensors but got {type(outputs).__name__}")
+        raise ArgumentTypeError(f"[scale] expected a tensor or a list of tensors but got {type_name(outputs)}")
 
     @no_grad()
     def unscale_(self, optimizer: Optimizer) -> None:

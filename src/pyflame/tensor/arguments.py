@@ -52,7 +52,7 @@ def with_some_tensor(op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
         return (tensor(args[0]), *args[1:])
     got = ", ".join(type_name(a) for a in args) or "nothing"
-    raise DTypeError(f"[{op}] expected at least one tensor but got {got}; wrap a number in pf.tensor(...)")
+    raise DTypeError(f"[{op}] expected at least one tensor but got {got}; wrap it in pf.tensor(...)")
 
 
 def check_tensors(op: str, wanted: list[tuple[int, str, bool]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

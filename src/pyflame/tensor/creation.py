@@ -14,7 +14,7 @@ import numpy as np
 
 from pyflame.core.device import CPU, DeviceId, parse_device
 from pyflame.core.dtype import DType, as_dtype, bool_, complex_of, default, float64, int64, uint64
-from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
+from pyflame.core.errors import ArgumentError, DTypeError, ShapeError, type_name
 from pyflame.core.shape import Shape, check_shape
 from pyflame.core.state import state
 from pyflame.engine.devices import cpu, get_device
@@ -297,7 +297,7 @@ def empty(*size: Any, dtype: object = None, device: object = None, requires_grad
 def place_of(input: Tensor, device: object) -> object:
     """`device=` of a tensor made like another: where that one is committed to, unless another is named."""
     if not isinstance(input, Tensor):
-        raise DTypeError(f"[like] expected a tensor but got {type(input).__name__}")
+        raise DTypeError(f"[like] expected a tensor but got {type_name(input)}")
     meta = input._node.meta
     return meta.device if device is None and meta.committed else device
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from pyflame.autograd import Entry, Joint, Leaf, Part
-from pyflame.core.errors import GradientError, ShapeError
+from pyflame.core.errors import GradientError, ShapeError, type_name
 from pyflame.core.shape import expands_to
 from pyflame.core.state import mode, state
 from pyflame.ir import Node
@@ -108,7 +108,7 @@ def _checked(name: str, number: int, g: Any, tensor: Tensor | None, known: Tape)
     if g is None or tensor is None:
         return None
     if not isinstance(g, Tensor):
-        raise GradientError(f"[{name}] expected a tensor or None as gradient {number} but got {type(g).__name__}")
+        raise GradientError(f"[{name}] expected a tensor or None as gradient {number} but got {type_name(g)}")
     if g.shape != tensor.shape and expands_to(tensor.shape, g.shape):
         g = g.sum_to_size(*tensor.shape)  # as PyTorch: what was broadcast gets the sum
     if g.shape != tensor.shape:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyflame.core.dtype import float32, float64
-from pyflame.core.errors import ArgumentError, DTypeError, LinAlgError, ShapeError
+from pyflame.core.errors import ArgumentError, DTypeError, LinAlgError, ShapeError, type_name
 from pyflame.core.state import state
 from pyflame.tensor.creation import eye, full_like, place_of, tensor, zeros_like
 from pyflame.tensor.custom import custom_gradient
@@ -56,7 +56,7 @@ class Eigh(NamedTuple):
 
 def _matrix(op: str, a: Any, square: bool = False, real: bool = False) -> Tensor:
     if not isinstance(a, Tensor):
-        raise DTypeError(f"[{op}] expected a tensor but got {type(a).__name__}; wrap it in pf.tensor(...)")
+        raise DTypeError(f"[{op}] expected a tensor but got {type_name(a)}; wrap it in pf.tensor(...)")
     if a.dtype.real not in (float32, float64) or (real and a.dtype.is_complex):
         raise DTypeError(f"[{op}] expected float32 or float64 but got {a.dtype.name}; cast with .to(pf.float32)")
     if a.ndim < 2 or (square and a.shape[-1] != a.shape[-2]):

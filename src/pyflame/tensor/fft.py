@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pyflame.core.dtype import complex_of, default
-from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
+from pyflame.core.errors import ArgumentError, DTypeError, ShapeError, type_name
 from pyflame.core.shape import normalize_axis
 from pyflame.tensor.creation import arange, tensor
 from pyflame.tensor.dispatch import FUNCTIONS
@@ -70,7 +70,7 @@ def _chirped(x: Tensor, sign: int) -> Tensor:
 
 def _floats(op: str, x: Tensor) -> Tensor:
     if not isinstance(x, Tensor):
-        raise DTypeError(f"[{op}] expected a tensor but got {type(x).__name__}; wrap it in pf.tensor(...)")
+        raise DTypeError(f"[{op}] expected a tensor but got {type_name(x)}; wrap it in pf.tensor(...)")
     if x.ndim == 0:
         raise ShapeError(f"[{op}] expected a tensor with an axis to transform but got a number")
     if x.dtype.is_complex:

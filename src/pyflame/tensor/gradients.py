@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from pyflame.autograd import Entry, Hook, Leaf
-from pyflame.core.errors import ArgumentError, GradientError, ShapeError
+from pyflame.core.errors import ArgumentError, GradientError, ShapeError, type_name
 from pyflame.core.state import mode, state
 from pyflame.ir import F, Node, cast
 from pyflame.tensor.tensor import Tensor, read
@@ -145,7 +145,7 @@ def is_grad_enabled() -> bool:
 def _seed(op: str, tensor: Tensor, gradient: Tensor | None) -> tuple[Entry | Leaf, Node]:
     """Where a backward pass starts, and with which gradient."""
     if not isinstance(tensor, Tensor):
-        raise ArgumentError(f"[{op}] expected a tensor but got {type(tensor).__name__}")
+        raise ArgumentError(f"[{op}] expected a tensor but got {type_name(tensor)}")
     if tensor._tape is None:
         raise GradientError(
             f"[{op}] expected a tensor computed from one that requires grad but got one that is not; call "
@@ -163,7 +163,7 @@ def _seed(op: str, tensor: Tensor, gradient: Tensor | None) -> tuple[Entry | Lea
             )
         return tensor._tape, F.full_const(1, tensor.dtype, tensor.shape)
     if not isinstance(gradient, Tensor):
-        raise ArgumentError(f"[{op}] expected a tensor as gradient but got {type(gradient).__name__}")
+        raise ArgumentError(f"[{op}] expected a tensor as gradient but got {type_name(gradient)}")
     if gradient.shape != tensor.shape:
         raise ShapeError(f"[{op}] expected a gradient of shape {tensor.shape} but got {gradient.shape}")
     return tensor._tape, cast(read(gradient), tensor.dtype)

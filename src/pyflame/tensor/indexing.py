@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from pyflame.core.dtype import DType, bool_, uint8
-from pyflame.core.errors import ArgumentError, DTypeError, ShapeError
+from pyflame.core.errors import ArgumentError, DTypeError, ShapeError, type_name
 from pyflame.core.errors import IndexError as PyFlameIndexError
 from pyflame.core.shape import Shape, broadcast_shapes
 from pyflame.core.state import mode, state
@@ -209,7 +209,7 @@ def _pointer(item: Any) -> Any:
                 f"[index] expected integers or bools as index but got {item.dtype.name}; cast with .to(pf.int64)"
             )
         return item
-    if isinstance(item, (list, tuple, range, np.ndarray)):
+    if isinstance(item, (list, tuple, range)) or hasattr(item, "__array__"):  # an array, or another library's tensor
         try:
             array = np.asarray(item)
         except ValueError as error:
@@ -225,7 +225,7 @@ def _pointer(item: Any) -> Any:
         return operator.index(item)
     except TypeError:
         raise PyFlameIndexError(
-            f"[index] expected integers, slices, None, '...', integer or boolean tensors but got {type(item).__name__} "
+            f"[index] expected integers, slices, None, '...', integer or boolean tensors but got {type_name(item)} "
             f"{item!r}"
         ) from None
 

@@ -13,7 +13,7 @@ from pyflame.core.errors import DTypeError, GradientError, type_name
 from pyflame.core.optional import optional
 from pyflame.engine.memory import gpu_of
 from pyflame.ir import Node
-from pyflame.tensor.creation import tensor
+from pyflame.tensor.creation import from_numpy, tensor
 from pyflame.tensor.dlpack import dlpack, dlpack_device, from_dlpack
 from pyflame.tensor.modes import eval as compute
 from pyflame.tensor.tensor import Tensor, read
@@ -26,7 +26,7 @@ def from_torch(source: Any) -> Tensor:
     >>> pf.from_torch(torch.arange(3))  # doctest: +SKIP
     tensor([0, 1, 2])
     """
-    if type_name(source) != "torch.Tensor" and type(source).__module__ != "torch.nn.parameter":
+    if type_name(source) not in ("torch.Tensor", "torch.Parameter"):
         raise DTypeError(f"[from_torch] expected a torch tensor but got {type_name(source)}; use pf.tensor")
     plain = source.detach()
     return from_dlpack(plain.resolve_conj().resolve_neg() if plain.dtype.is_complex or plain.is_neg() else plain)
@@ -66,6 +66,16 @@ def cuda_array_interface(self: Tensor) -> dict[str, Any]:
         "strides": strides and tuple(s * node.dtype.itemsize for s in strides),
         "stream": gpu_of("__cuda_array_interface__", device).chosen.handle or 1,  # 1: the default stream
     }
+
+
+def array_wrap(self: Tensor, array: Any, context: Any = None, return_scalar: bool = False) -> Tensor:
+    """What NumPy's functions of a tensor give: a tensor over the array that they made, as in PyTorch; a mask is of
+    uint8 there, too.
+
+    >>> np.add(pf.ones(2), 1)
+    tensor([2., 2.])
+    """
+    return from_numpy(array.astype(np.uint8) if array.dtype == np.bool_ else array)
 
 
 # --- copies -----------------------------------------------------------------------------------------------------------
@@ -124,6 +134,7 @@ def _check_leaf(self: Tensor, op: str) -> None:
 
 
 METHODS = {
+    "__array_wrap__": array_wrap,
     "__copy__": copy,
     "__cuda_array_interface__": property(cuda_array_interface, doc=cuda_array_interface.__doc__),
     "__deepcopy__": deepcopy,

@@ -9,7 +9,7 @@ from typing import Any
 from pyflame.core import dtype as dt
 from pyflame.core.device import DeviceId
 from pyflame.core.dtype import DType, as_dtype
-from pyflame.core.errors import ArgumentError, GradientError, ShapeError
+from pyflame.core.errors import ArgumentError, GradientError, ShapeError, type_name
 from pyflame.core.memory_format import contiguous_format, lies_in, order_of
 from pyflame.core.shape import contiguous_strides, normalize_axis
 from pyflame.core.state import mode, state
@@ -383,7 +383,7 @@ def _base(self: Tensor) -> Tensor | None:
 
 def _set_data(self: Tensor, value: Tensor) -> None:
     if not isinstance(value, Tensor):
-        raise ArgumentError(f"[data] expected a tensor but got {type(value).__name__}")
+        raise ArgumentError(f"[data] expected a tensor but got {type_name(value)}")
     if self.requires_grad and not value.dtype.has_gradient:
         raise GradientError(
             f"[data] expected floating-point or complex values, since gradients are wanted, but got {value.dtype.name}"

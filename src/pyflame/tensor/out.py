@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyflame.core.dtype import outranks
-from pyflame.core.errors import ArgumentTypeError, DTypeError, GradientError
+from pyflame.core.errors import ArgumentTypeError, DTypeError, GradientError, type_name
 from pyflame.core.state import state
 from pyflame.tensor.tensor import Tensor, read
 
@@ -18,7 +18,7 @@ def into(op: str, out: Any, result: Any) -> Any:
         values = [into(op, o, r) for o, r in zip(out, result, strict=True)]
         return type(result)(*values) if hasattr(result, "_fields") else tuple(values)
     if not isinstance(out, Tensor) or not isinstance(result, Tensor):
-        raise ArgumentTypeError(f"[{op}] expected a tensor for each result as out but got {type(out).__name__}")
+        raise ArgumentTypeError(f"[{op}] expected a tensor for each result as out but got {type_name(out)}")
     if state.grad_enabled and (out.requires_grad or result.requires_grad):
         raise GradientError(f"[{op}] expected no tensors that require grad with out=; use the result instead")
     if outranks(result.dtype, out.dtype):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable
+from types import BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 from weakref import ref
 
@@ -110,8 +111,23 @@ class DisableTorchFunctionSubclass:
         _here.off -= 1
 
 
+_IN_C = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
+
+
+def _refuse_torchs(func: Any) -> None:
+    """Raise for a function of torch's that was given our tensor. It asks again at each call, so it is never called."""
+    room = "torch" if isinstance(func, _IN_C) else getattr(func, "__module__", None) or ""
+    if room.partition(".")[0] == "torch":
+        name = getattr(func, "__name__", str(func))
+        raise ArgumentTypeError(
+            f"[{name}] expected torch's tensors but got one of PyFlame's; call PyFlame's {name}, or hand over "
+            "x.to_torch()"
+        )
+
+
 def disabled_torch_function(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
     """The `__torch_function__` of classes that have nothing to say, as Parameter: results are plain tensors."""
+    _refuse_torchs(func)
     with DisableTorchFunctionSubclass():
         return func(*args, **(kwargs or {}))
 
@@ -189,6 +205,7 @@ def default_torch_function(cls: type, func: Any, types: Any, args: Any = (), kwa
     >>> type(Named([1.0, 2.0]) + 1).__name__
     'Named'
     """
+    _refuse_torchs(func)
     if not all(issubclass(cls, kind) for kind in types):
         return NotImplemented
     with DisableTorchFunctionSubclass():

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pyflame.core.dtype import float32, float64
-from pyflame.core.errors import ArgumentError, AxisError, DTypeError, ShapeError
+from pyflame.core.errors import ArgumentError, AxisError, DTypeError, ShapeError, type_name
 from pyflame.core.shape import normalize_axis
 from pyflame.tensor.creation import place_of, tensor, zeros
 from pyflame.tensor.dispatch import FUNCTIONS as OP_FUNCTIONS
@@ -19,7 +19,7 @@ _Array = np.ndarray[Any, Any]
 def _host(op: str, x: Any) -> _Array:
     """The values of a tensor, as numbers that NumPy can compare."""
     if not isinstance(x, Tensor):
-        raise DTypeError(f"[{op}] expected a tensor but got {type(x).__name__}; wrap it in pf.tensor(...)")
+        raise DTypeError(f"[{op}] expected a tensor but got {type_name(x)}; wrap it in pf.tensor(...)")
     return x.numpy() if x.dtype.compute is x.dtype else x.numpy().astype(np.float32)
 
 
@@ -116,7 +116,7 @@ def equal(x: Tensor, other: Tensor) -> bool:
     """
     for value in (x, other):
         if not isinstance(value, Tensor):
-            raise DTypeError(f"[equal] expected two tensors but got {type(value).__name__}; use eq for numbers")
+            raise DTypeError(f"[equal] expected two tensors but got {type_name(value)}; use eq for numbers")
     return x.shape == other.shape and bool(OP_FUNCTIONS["all"](OP_FUNCTIONS["eq"](x, other)))
 
 

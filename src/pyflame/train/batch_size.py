@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from pyflame.core.device import DeviceId, parse_device
-from pyflame.core.errors import ArgumentError, ArgumentTypeError, OutOfMemoryError
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, OutOfMemoryError, type_name
 from pyflame.core.sizes import human_bytes
 from pyflame.core.state import state
 from pyflame.engine.devices import get_device
@@ -125,7 +125,7 @@ def find_batch_size(
     if optimizer is not None:
         if not isinstance(target, Module):
             raise ArgumentTypeError(
-                f"[find_batch_size] expected a module beside an optimizer but got {type(target).__name__}; a function "
+                f"[find_batch_size] expected a module beside an optimizer but got {type_name(target)}; a function "
                 "that does the whole step takes keep=(model, optimizer) instead"
             )
         return find_for_training(

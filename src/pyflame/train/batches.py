@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.core.errors import ArgumentError, ArgumentTypeError
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, type_name
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import as_tensor
 from pyflame.tensor.dispatch import FUNCTIONS
@@ -32,7 +32,7 @@ def items_in(batch: Any) -> int:
     leaves: list[Tensor] = []
     flatten(batch, leaves, is_tensor)
     if not leaves:
-        raise ArgumentTypeError(f"[Trainer] expected batches with tensors but got {type(batch).__name__}")
+        raise ArgumentTypeError(f"[Trainer] expected batches with tensors but got {type_name(batch)}")
     return leaves[0].shape[0] if leaves[0].ndim else 1
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-from pyflame.core.errors import ArgumentError, ShapeError
+from pyflame.core.errors import ArgumentError, ShapeError, type_name
 from pyflame.optim import clip_grad_norm_
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import zeros_like
@@ -59,7 +59,7 @@ class Steps:
         with self._cast():
             loss, prediction, target = self._compute(batch)
         if not isinstance(loss, Tensor):
-            raise ArgumentError(f"[Trainer] expected a loss that is a tensor but got {type(loss).__name__}")
+            raise ArgumentError(f"[Trainer] expected a loss that is a tensor but got {type_name(loss)}")
         if loss.numel() != 1:
             raise ShapeError(
                 f"[Trainer] expected a loss with one element but got shape {loss.shape}; reduce it with .mean()"

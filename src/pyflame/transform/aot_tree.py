@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from pyflame.core.errors import ArgumentTypeError
+from pyflame.core.errors import ArgumentTypeError, type_name
 
 
 def pack_tree(value: Any, is_leaf: Callable[[Any], bool]) -> Any:
@@ -27,7 +27,7 @@ def pack_tree(value: Any, is_leaf: Callable[[Any], bool]) -> Any:
     if value is None or type(value) in (bool, int, float, str):
         return ["value", value]
     raise ArgumentTypeError(
-        f"[aot] expected tensors, numbers, text, and lists, tuples and dicts of them but got {type(value).__name__}; "
+        f"[aot] expected tensors, numbers, text, and lists, tuples and dicts of them but got {type_name(value)}; "
         "let the function capture it rather than take or return it"
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Any, NamedTuple
 
-from pyflame.core.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from pyflame.core.errors import ArgumentError, DTypeError, GradientError, ShapeError, type_name
 from pyflame.core.state import mode
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import zeros_like
@@ -70,7 +70,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         raise GradientError("[make_dual] expected an open level but there is none; use `with dual_level():`")
     if not isinstance(tensor, Tensor) or not isinstance(tangent, Tensor):
         given = next(v for v in (tensor, tangent) if not isinstance(v, Tensor))
-        raise ArgumentError(f"[make_dual] expected tensors but got {type(given).__name__}")
+        raise ArgumentError(f"[make_dual] expected tensors but got {type_name(given)}")
     if not tensor.dtype.has_gradient or tangent.dtype is not tensor.dtype:
         raise DTypeError(
             f"[make_dual] expected a floating-point tensor and a tangent of its dtype but got {tensor.dtype.name} and "

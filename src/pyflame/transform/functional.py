@@ -10,7 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyflame.core.errors import ArgumentError, ArgumentTypeError, GradientError, NotSupportedError, ShapeError
+from pyflame.core.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    GradientError,
+    NotSupportedError,
+    ShapeError,
+    type_name,
+)
 from pyflame.core.state import mode
 from pyflame.tensor import Tensor
 from pyflame.tensor.creation import zeros_like
@@ -66,9 +73,7 @@ def _tensors(op: str, what: str, given: Any) -> tuple[bool, list[Tensor]]:
     many = isinstance(given, tuple)
     for t in given if many else (given,):
         if not isinstance(t, Tensor):
-            raise ArgumentTypeError(
-                f"[{op}] expected a tensor or a tuple of tensors as {what} but got {type(t).__name__}"
-            )
+            raise ArgumentTypeError(f"[{op}] expected a tensor or a tuple of tensors as {what} but got {type_name(t)}")
     return many, list(given) if many else [given]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from pyflame.core.errors import ArgumentError, ArgumentTypeError
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, type_name
 from pyflame.tensor import Tensor
 from pyflame.transform import checkpoint as _checkpoint
 from pyflame.transform.checkpoint import CheckpointError
@@ -81,7 +81,7 @@ def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     True
     """
     if not isinstance(inputs, tuple):
-        raise ArgumentTypeError(f"[detach_variable] expected a tuple of tensors but got {type(inputs).__name__}")
+        raise ArgumentTypeError(f"[detach_variable] expected a tuple of tensors but got {type_name(inputs)}")
     return tuple(x.detach().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x for x in inputs)
 
 

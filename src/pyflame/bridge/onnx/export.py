@@ -15,7 +15,7 @@ import numpy as np
 import pyflame.bridge.onnx.forms  # noqa: F401  fills the table
 from pyflame.bridge.onnx.table import LAST_OPSET
 from pyflame.bridge.onnx.writer import FORMS, Writer
-from pyflame.core.errors import ArgumentError, ArgumentTypeError, NotSupportedError
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, NotSupportedError, type_name
 from pyflame.core.optional import optional
 from pyflame.core.state import mode
 from pyflame.ir import Node
@@ -45,7 +45,7 @@ def export(
     """
     onnx = optional("onnx", "onnx", "onnx")
     if not callable(model):
-        raise ArgumentTypeError(f"[onnx] expected a function or a module but got {type(model).__name__}")
+        raise ArgumentTypeError(f"[onnx] expected a function or a module but got {type_name(model)}")
     if not FIRST_WRITTEN <= opset <= LAST_OPSET:
         raise ArgumentError(f"[onnx] expected opset {FIRST_WRITTEN} to {LAST_OPSET} but got {opset}")
     given = args if isinstance(args, tuple) else (args,)

@@ -14,7 +14,7 @@ import torch
 from pyflame import nn
 from pyflame.bridge.torch.classes import by_class
 from pyflame.bridge.torch.exported import ConvertedModule, exported
-from pyflame.core.errors import ArgumentTypeError, NotSupportedError
+from pyflame.core.errors import ArgumentTypeError, NotSupportedError, type_name
 
 __all__ = ["ConvertedModule", "convert"]
 
@@ -33,7 +33,7 @@ def convert(
     >>> torch_linear.load_state_dict({k: v.to_torch() for k, v in ours.state_dict().items()})  # doctest: +SKIP
     """
     if not isinstance(module, torch.nn.Module):
-        raise ArgumentTypeError(f"[convert] expected a torch.nn.Module but got {type(module).__name__}")
+        raise ArgumentTypeError(f"[convert] expected a torch.nn.Module but got {type_name(module)}")
     found, why = by_class(module)
     if found is not None:
         return found

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from pyflame.core.errors import ArgumentError
+from pyflame.core.errors import ArgumentError, type_name
 from pyflame.nn.module import Module
 from pyflame.nn.ops import F
 from pyflame.tensor import Tensor
@@ -66,7 +66,7 @@ def gather(outputs: Sequence[Any], target_device: Any, dim: int = 0) -> Any:
     if isinstance(first, (tuple, list)):
         parts = (gather(column, target_device, dim) for column in zip(*outputs, strict=True))
         return _rebuilt(first, parts)
-    raise ArgumentError(f"[gather] expected tensors, lists, tuples or dicts but got {type(first).__name__}")
+    raise ArgumentError(f"[gather] expected tensors, lists, tuples or dicts but got {type_name(first)}")
 
 
 def replicate(network: Module, devices: Sequence[Any], detach: bool = False) -> list[Module]:
