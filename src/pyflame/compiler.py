@@ -9,6 +9,7 @@ docs/jit.md.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 from pyflame.core.errors import ArgumentTypeError, type_name
@@ -17,7 +18,8 @@ from pyflame.core.torch_paths import below
 
 __all__ = [
     "allow_in_graph", "assume_constant_result", "compile", "cudagraph_mark_step_begin", "disable", "is_compiling",
-    "is_dynamo_compiling", "is_exporting", "nested_compile_region", "reset",
+    "is_dynamo_compiling", "is_exporting", "list_backends", "nested_compile_region", "reset", "set_stance",
+    "substitute_in_graph",
 ]  # fmt: skip
 __path__: list[str] = []  # torch has files below _dynamo and _inductor, which this is too
 
@@ -83,18 +85,59 @@ def allow_in_graph(fn: Any) -> Any:
 
 
 assume_constant_result = nested_compile_region = allow_in_graph
+run = disallow_in_graph = forbid_in_graph = allow_in_graph
 
 
 def reset() -> None:
     """Plans are kept by structure and forgotten when they are not used: there is nothing to do."""
 
 
+reset_code_caches = reset
+
+
 def cudagraph_mark_step_begin() -> None:
     """Results of a replay are never overwritten while they are held: there is nothing to mark."""
 
 
-def mark_dynamic(t: Any, index: Any, **options: Any) -> None:
+def mark_dynamic(t: Any, index: Any = None, **options: Any) -> None:
     """Plans fit every size: there is nothing to mark."""
+
+
+def list_backends(exclude_tags: Any = ()) -> list[str]:
+    """The one that there is, by the name that programs ask for.
+
+    >>> pf.compiler.list_backends()
+    ['inductor']
+    """
+    return ["inductor"]
+
+
+class set_stance(nullcontext[None]):
+    """Taken and without effect: functions are not compiled by calls, so none can be told when to be. It decorates, too.
+
+    >>> with pf.compiler.set_stance("force_eager"):
+    ...     pass
+    """
+
+    def __init__(self, stance: str = "default", **options: Any) -> None:
+        super().__init__()
+
+    def __call__(self, fn: Fn) -> Fn:
+        return fn
+
+
+def substitute_in_graph(original_fn: Any, **options: Any) -> Callable[[Fn], Fn]:
+    """A decorator that changes nothing: functions are run, not traced."""
+    return lambda fn: fn
+
+
+def optimize(*args: Any, **options: Any) -> Callable[[Fn], Fn]:
+    """`torch._dynamo.optimize`, the older name of compile: a decorator that gives back what it is given."""
+    return lambda fn: fn
+
+
+def graph_break(msg: str = "") -> None:
+    """Nothing can break a graph."""
 
 
 mark_static = maybe_mark_dynamic = mark_dynamic

@@ -58,7 +58,7 @@ def test_the_error_names_the_way_out() -> None:
     with pf.device("meta"):
         layer = pf.nn.Linear(2, 2)
     with pytest.raises(pf.DeviceError, match="meta device"):
-        layer(pf.ones(1, 2))
+        layer(pf.ones(1, 2)).numpy()
 
 
 def test_nothing_is_planned_for_meta() -> None:
@@ -68,3 +68,29 @@ def test_nothing_is_planned_for_meta() -> None:
     loss.backward()
     pf.eval(loss, x.grad)
     assert plan_stats.misses == before and x.grad is not None and x.grad.shape == (4, 4)
+
+
+@BOTH
+@pytest.mark.parametrize("move", [lambda x: x.to("cpu"), lambda x: x.cpu(), lambda x: x.tolist()])
+def test_copies_out_of_meta_are_not_implemented(library: Any, move: Any) -> None:
+    with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor; no data!"):
+        move(library.empty(2, device="meta"))
+
+
+@BOTH
+def test_what_is_made_of_meta_stays_there(library: Any) -> None:
+    with library.device("meta"):
+        layer = library.nn.Linear(3, 4)
+        loss = (layer(library.zeros(2, 3)).softmax(-1) / library.ones(4)).sum()
+    loss = loss * 2
+    loss.backward()
+    assert loss.is_meta and layer.weight.grad.is_meta and (layer.weight + 1).is_meta
+    assert layer.weight.data_ptr() == 0
+
+
+@BOTH
+def test_loading_without_assign_says_that_nothing_is_loaded(library: Any) -> None:
+    layer = library.nn.Linear(3, 4, device="meta")
+    with pytest.warns(UserWarning, match="meta"):
+        layer.load_state_dict(library.nn.Linear(3, 4).state_dict())
+    assert layer.weight.is_meta

@@ -126,7 +126,7 @@ def test_assignment_before_init_is_explained() -> None:
 
 
 def test_a_wrong_attribute_name_is_corrected() -> None:
-    with pytest.raises(AttributeError, match="'Linear' has no attribute 'weigth'; did you mean 'weight'"):
+    with pytest.raises(AttributeError, match="'Linear' object has no attribute 'weigth'; did you mean 'weight'"):
         nn.Linear(2, 2).weigth
 
 

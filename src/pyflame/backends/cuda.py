@@ -9,6 +9,7 @@ from pyflame.core.precision import set_float32_matmul_precision, tf32_allowed
 from pyflame.tensor.torch_cuda import cuda
 
 __all__ = [
+    "cudnn_sdp_enabled",
     "enable_cudnn_sdp",
     "enable_flash_sdp",
     "enable_math_sdp",
@@ -87,6 +88,11 @@ def mem_efficient_sdp_enabled() -> bool:
 def math_sdp_enabled() -> bool:
     """What enable_math_sdp was told last."""
     return _attention["math"]
+
+
+def cudnn_sdp_enabled() -> bool:
+    """What enable_cudnn_sdp was told last."""
+    return _attention["cudnn"]
 
 
 @contextmanager

@@ -39,6 +39,10 @@ class DeviceError(PyFlameError, RuntimeError):
     """A device that is absent, not supported, or not the one the data lives on."""
 
 
+class NoValuesError(DeviceError, NotImplementedError):
+    """A tensor of the meta device, which has no values, where they are needed."""
+
+
 class DeviceNameError(PyFlameError, ValueError):
     """A device string that names nothing."""
 

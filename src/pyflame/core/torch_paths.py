@@ -25,6 +25,7 @@ FILES = {
     "_dynamo.config": "compiler:config",
     "_dynamo.utils": "compiler",
     "_dynamo.eval_frame": "compiler",
+    "_dynamo.external_utils": "compiler",
     "_higher_order_ops.associative_scan": "utils._scans",
     "_inductor": "compiler",
     "_inductor.config": "compiler:config",

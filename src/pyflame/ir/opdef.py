@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyflame.core.device import DeviceId
-from pyflame.core.errors import DeviceError, DTypeError
+from pyflame.core.errors import DeviceError, DTypeError, NoValuesError
 from pyflame.core.parameters import parameters
 from pyflame.core.state import state
 from pyflame.ir.node import NODES, Meta, Node, user_line
@@ -169,8 +169,12 @@ def _new_signature(key: tuple[Any, ...]) -> int:
     return _signatures.setdefault(key, next(_numbers) if known is None else known)
 
 
+_META = DeviceId("meta")
+
+
 def _place(op: OpDef, metas: Sequence[Meta]) -> tuple[DeviceId, bool]:
-    """Where an op runs: on the committed device of its sources, else on the current one."""
+    """Where an op runs: on the committed device of its sources, else on the current one, or where a source has no
+    values to be copied there."""
     found: DeviceId | None = None
     for meta in metas:
         if meta.committed and meta.device is not found:
@@ -180,7 +184,9 @@ def _place(op: OpDef, metas: Sequence[Meta]) -> tuple[DeviceId, bool]:
                     f"[{op.name}] expected all tensors on one device but got {listed}; move one with .to(...)"
                 )
             found = meta.device
-    return (state.device, False) if found is None else (found, True)
+    if found is not None:
+        return found, True
+    return (_META if any(meta.device is _META for meta in metas) else state.device), False
 
 
 _MOVING = (MOVEMENT, ASSIGN, COPY, GATHER)
@@ -253,9 +259,10 @@ def copy_to(node: Node, device: DeviceId, commit: bool = False) -> Node:
     if meta.device is None or (meta.device == device and meta.committed >= commit):
         return node
     if meta.device.kind == "meta" and device.computes:
-        raise DeviceError(
-            f"[copy] expected a tensor with values but got one of the meta device, which has none to copy to {device}; "
-            "use to_empty, empty_like(..., device=...) or load_state_dict(..., assign=True)"
+        raise NoValuesError(
+            f"[copy] expected a tensor with values but got one of the meta device, which has none to copy to {device}: "
+            "Cannot copy out of meta tensor; no data! Use to_empty, empty_like(..., device=...) or "
+            "load_state_dict(..., assign=True)"
         )
     copied = Meta(meta.shape, meta.dtype, device, commit or meta.committed)
     if node.op.kind != LEAF and all(s.meta.device is None for s in node.srcs):

@@ -148,7 +148,7 @@ class Module(HookMethods, StateDictMethods):
                 return found[name]
         # Python itself asks for names with underscores: those deserve no guess
         known = () if name.startswith("_") else [*own, *dir(type(self)), *(n for g in _GROUPS for n in own.get(g, ()))]
-        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}{suggest(name, known)}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{suggest(name, known)}")
 
     def __delattr__(self, name: str) -> None:
         for group in (self._parameters, self._buffers, self._modules):

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple
@@ -312,6 +313,12 @@ def _take(name: str, cell: Any, value: Tensor, assign: bool) -> str:
         value = value[0]
     if value.shape != cell.shape:
         return f"size mismatch for {name}: the dict has shape {value.shape}, the module {cell.shape}"
+    if cell.is_meta and not value.is_meta and not assign:
+        warnings.warn(
+            f"[load_state_dict] {name} is of the meta device and stays without values; pass assign=True to take those "
+            "of the dict",
+            stacklevel=2,
+        )
     if assign:
         replace(cell, value)
     else:

@@ -123,9 +123,11 @@ def data_ptr(self: Tensor) -> int:
     """
     if state.tracer is not None:
         state.tracer.escaped("data_ptr()")
+    if not self._node.size or self.device.type == "meta":
+        return 0
     node = exchange(self, self._node, placed(self._node))
     evaluate([node])
-    return int(node.data.address) if node.size else 0
+    return int(node.data.address)
 
 
 def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:

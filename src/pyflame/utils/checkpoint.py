@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -13,8 +14,9 @@ from pyflame.transform import checkpoint as _checkpoint
 from pyflame.transform.checkpoint import CheckpointError
 
 __all__ = [
-    "CheckpointError", "check_backward_validity", "checkpoint", "checkpoint_sequential", "detach_variable",
-    "get_device_states", "noop_context_fn", "set_checkpoint_early_stop", "set_device_states",
+    "CheckpointError", "CheckpointPolicy", "check_backward_validity", "checkpoint", "checkpoint_sequential",
+    "create_selective_checkpoint_contexts", "detach_variable", "get_device_states", "noop_context_fn",
+    "set_checkpoint_debug_enabled", "set_checkpoint_early_stop", "set_device_states",
 ]  # fmt: skip
 
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
@@ -72,6 +74,34 @@ class set_checkpoint_early_stop(nullcontext[None]):
 
     def __init__(self, enable: bool) -> None:
         super().__init__()
+
+
+class set_checkpoint_debug_enabled(nullcontext[None]):
+    """Taken and without effect: the second run is the first one, so both cannot differ."""
+
+    def __init__(self, enabled: bool | None) -> None:
+        super().__init__()
+
+
+class CheckpointPolicy(enum.Enum):
+    """What PyTorch's policies say of an op: whether its result is kept, or computed again for gradients."""
+
+    MUST_SAVE = 0
+    PREFER_SAVE = 1
+    MUST_RECOMPUTE = 2
+    PREFER_RECOMPUTE = 3
+    MUST_CPU_OFFLOAD = 4
+
+
+def create_selective_checkpoint_contexts(policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False) -> Contexts:
+    """Contexts for `context_fn` that do nothing: everything in a checkpointed function is computed again.
+
+    >>> from functools import partial
+    >>> from pyflame.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+    >>> checkpoint(pf.exp, pf.zeros(2), context_fn=partial(create_selective_checkpoint_contexts, [pf.exp]))
+    tensor([1., 1.])
+    """
+    return nullcontext(), nullcontext()
 
 
 def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
