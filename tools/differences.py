@@ -27,7 +27,6 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
     ("`torch.set_num_threads(n)`", "warns: start with `PYFLAME_THREADS=n`"),
     ("`torch.load(weights_only=False)` runs what a file names", "nothing is ever run; what is no data is named"),
     ("`DataLoader`'s `multiprocessing_context`, `in_order`", "taken: workers come from a forkserver, batches in order"),
-    ("`torch.quasirandom.SobolEngine` draws", "raises `NotSupportedError`: use `scipy.stats.qmc.Sobol`"),
     ("`torch.multiprocessing` shares tensors between processes", "copies them: a write reaches its own process only"),
     ("`torch.save` writes zip archives of pickles", "`pf.save` writes safetensors, whatever the file is called"),
     ("`torch.distributed` refuses to start without `MASTER_ADDR`", "one process needs neither it nor torch"),

@@ -271,7 +271,7 @@ __all__ = [
 _ROOMS = (
     "accelerator", "amp", "backends", "bridge", "compiler", "cuda", "data", "distributed", "distributions", "fft",
     "__config__", "_C", "func", "futures", "fx", "hub", "io", "library", "linalg", "llm", "multiprocessing", "nn",
-    "onnx", "optim", "overrides", "profiler", "profiling", "random",
+    "onnx", "optim", "overrides", "profiler", "profiling", "quasirandom", "random",
     "serialization", "signal", "sparse", "special", "testing", "train", "types", "utils", "version",
 )  # fmt: skip
 _ROCM_NAMES = ("device_count", "get_device", "get_device_info", "is_available", "set_device", "synchronize")

@@ -166,7 +166,6 @@ REFUSED: dict[str, tuple[str, str]] = {
     "onnx.symbolic_opset9": ("", _SYMBOLIC),
     "onnx.symbolic_opset11": ("", _SYMBOLIC),
     "quantization": _QUANTIZATION,
-    "quasirandom": ("SobolEngine", "pf.tensor takes what scipy.stats.qmc.Sobol draws"),
     "utils._python_dispatch": ("TorchDispatchMode", _OPS),
     "utils.cpp_extension": (
         "BuildExtension CppExtension CUDAExtension load load_inline",
