@@ -53,7 +53,7 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
     ("`forward_ad` sees through `no_grad` and `backward`", "of gradients made with `create_graph=True`, not `no_grad`"),
     ("properties as `.shape` ask `__torch_function__`", "methods, functions, operators, `.T` and its like do"),
     ("`__torch_dispatch__`, `TorchFunctionMode`", "not there: `__torch_function__` of a class is asked"),
-    ("`torch.fx`, `torch.export`, `torch.distributed.rpc`, `DTensor`", "can be imported, and raise when called"),
+    ("`torch.export`, `torch.distributed.rpc`, `DTensor`", "can be imported, and raise when called"),
     ("`torch.ops.aten.add.Tensor` is one overload", "`add`, `Tensor` and `default` are one function: `pf.add`"),
     ("`torch._dynamo.config`, `torch._inductor.config`", "remember what is set, without effect"),
     ("`torch.library.custom_op` is opaque to compilers", "`pf.jit` traces it: it must be made of ops there"),

@@ -12,7 +12,7 @@ import functools
 from pathlib import Path
 
 import numpy as np
-import torch
+import torch  # noqa: TID251  what it reads
 
 OUT = Path(__file__).parents[1] / "src" / "pyflame" / "quasirandom.npz"
 DIMENSIONS, BITS = 21201, 30

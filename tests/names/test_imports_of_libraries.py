@@ -132,7 +132,7 @@ def test_attributes_lead_there_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "name"), [("distributed.rpc", "rpc_sync"), ("fx", "symbolic_trace"), ("utils.cpp_extension", "load")]
+    ("path", "name"), [("distributed.rpc", "rpc_sync"), ("export", "export"), ("utils.cpp_extension", "load")]
 )
 def test_what_is_not_there_is_refused_when_it_is_used(path: str, name: str) -> None:
     found = getattr(importlib.import_module(f"pyflame.{path}"), name)

@@ -40,7 +40,7 @@ def test_without_a_seed_the_generators_seed_decides() -> None:
 
     points = once()
     assert points.tolist() == once().tolist() != pf.quasirandom.SobolEngine(3, scramble=True).draw(4).tolist()
-    assert 0 <= points.min() and points.max() < 1
+    assert points.min() >= 0 and points.max() < 1
 
 
 def test_what_is_refused() -> None:

@@ -56,10 +56,7 @@ FILES = {
     "distributed.optim": "distributed",
     "distributed.tensor": "distributed.placements",
     "functional": "",  # PyFlame itself has its names
-    "fx.graph": "fx",
-    "fx.graph_module": "fx",
-    "fx.node": "fx",
-    "fx.proxy": "fx",
+    "fx._symbolic_trace": "fx.tracer",
     "mps": "backends.absent",
     "nn._reduction": "utils._private",
     "nn.common_types": "utils._private",

@@ -1,31 +1,25 @@
-"""torch.fx by its path: `wrap`, which libraries put before functions. Programs are traced by `pf.jit` here; the names
-of its graphs can be imported, and raise when they are called.
+"""torch.fx: modules and functions traced with proxies into graphs that programs change, and that are Python again.
+
+`pf.jit` is what makes programs fast; these graphs are for programs that look at other programs.
+
+    >>> gm = pf.fx.symbolic_trace(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))
+    >>> [node.target for node in gm.graph.nodes]
+    ['input', '0', '1', 'output']
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyflame.core.torch_paths import below
-from pyflame.core.torch_paths import refused as _refused
+from pyflame.fx.graph import Graph
+from pyflame.fx.graph_module import GraphModule
+from pyflame.fx.interpreter import Interpreter, Transformer
+from pyflame.fx.node import Node
+from pyflame.fx.proxy import Proxy
+from pyflame.fx.subgraph_rewriter import replace_pattern
+from pyflame.fx.tracer import Tracer, symbolic_trace, wrap
 
-__all__ = ["wrap"]
-__path__: list[str] = []  # torch has files below it
-_REFUSED = ("Graph", "GraphModule", "Interpreter", "Node", "Proxy", "Tracer", "Transformer", "symbolic_trace")
-_WAY = "pf.jit traces functions, pf.explain shows their graphs, pf.onnx.export writes them"
-_below = below("fx")
-
-
-def wrap(fn: Any) -> Any:
-    """The function, or its name, as it is: tracing looks into every function.
-
-    >>> pf.fx.wrap(len) is len
-    True
-    """
-    return fn
-
-
-def __getattr__(name: str) -> type:
-    if name not in _REFUSED:
-        return _below(name)  # type: ignore[no-any-return]
-    return globals().setdefault(name, _refused(name, _WAY))  # type: ignore[no-any-return]
+__all__ = [
+    "Graph", "GraphModule", "Interpreter", "Node", "Proxy", "Tracer", "Transformer", "replace_pattern",
+    "symbolic_trace", "wrap",
+]  # fmt: skip
+__getattr__ = below("fx")
