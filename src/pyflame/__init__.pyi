@@ -34,6 +34,7 @@ from pyflame import optim as optim
 from pyflame import overrides as overrides
 from pyflame import profiler as profiler
 from pyflame import profiling as profiling
+from pyflame import quasirandom as quasirandom
 from pyflame import random as random
 from pyflame import serialization as serialization
 from pyflame import signal as signal
@@ -1019,6 +1020,7 @@ __all__ = [
     "qr",
     "quantile",
     "quantize",
+    "quasirandom",
     "quint8",
     "rad2deg",
     "rand",
