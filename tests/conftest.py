@@ -37,17 +37,23 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of tests that are alike, and of slow ones, `make test` runs a share, others for each state of the code."""
-    groups: dict[object, dict[str, pytest.Item]] = {}
-    parts: dict[object, int] = {}
+    groups: dict[tuple[object, int], dict[str, pytest.Item]] = {}
     for item in items:
-        mark, slow = item.get_closest_marker("share"), item.get_closest_marker("slow")
-        name = id(mark) if mark is not None else "slow" if slow is not None else item.nodeid.partition("[")[0]
-        groups.setdefault(name, {})[item.nodeid] = item
-        parts[name] = mark.args[0] if mark is not None else SLOW if slow is not None else 0
-    for name, group in groups.items():
-        part = parts[name] or (3 if len(group) > MANY else 1)
-        for nodeid in group.keys() - share(group, part):
-            group[nodeid].add_marker("thorough")
+        if item.get_closest_marker("thorough") is None:
+            groups.setdefault(_group(item), {})[item.nodeid] = item
+    for (_, part), group in groups.items():
+        for name in group.keys() - share(group, part or (3 if len(group) > MANY else 1)):
+            group[name].add_marker("thorough")
+
+
+def _group(item: pytest.Item) -> tuple[object, int]:
+    """What a test is alike with, and which share of that `make test` runs; 0: it depends on how many they are."""
+    if (mark := item.get_closest_marker("share")) is not None:
+        return id(mark), mark.args[0]
+    if (mark := item.get_closest_marker("slow")) is not None:
+        part = mark.args[0] if mark.args else SLOW
+        return ("slow", part), part
+    return item.nodeid.partition("[")[0], 0
 
 
 @pytest.hookimpl(wrapper=True)

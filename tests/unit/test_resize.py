@@ -290,3 +290,15 @@ def test_lengths_that_come_again_have_no_plan_made(monkeypatch: pytest.MonkeyPat
     for length in [20, 21, *range(22, 30), *range(22, 30), *range(22, 30)]:
         ours, want = _rows(length)
         np.testing.assert_allclose(ours.numpy(), want, 1e-5, 1e-5)
+
+
+def test_a_plan_of_any_begin_tells_nothing_of_an_assignment() -> None:
+    """A planner's copy of it begins at 0, under the same signature."""
+    x = pf.tensor(np.arange(8.0))
+    x[3:5] = pf.tensor([1.0, 2.0]) * 2
+    any_begin, own = PendingGraph([x._node], slices=True), PendingGraph([x._node])
+    assert any_begin.starts and not own.starts
+    resize.structure_of(any_begin.copy())
+    found = resize.structure_of(own)
+    resize.forget()
+    assert resize.structure_of(own) == found

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 import sys
 import time
-from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from pyflame.core.device import CPU
 from pyflame.core.trace import TraceEvent
 from pyflame.engine.binding import addresses
 from pyflame.engine.commit import Commit, write_all
-from pyflame.engine.cpu_layout import ROW, CpuLayout
+from pyflame.engine.cpu_layout import ROW, CpuLayout, int64s
 from pyflame.engine.events import launch_event, note_memory
 from pyflame.engine.faults import raise_bad_index
 from pyflame.engine.value import Value
@@ -46,16 +46,16 @@ class CpuRunner:
     def _make_rows(self, layout: CpuLayout) -> None:
         """The rows that the device runs, one per function. Each length of a text that grows comes here, so it is done
         without NumPy, which takes twice as long for so few numbers."""
-        cells, rows = array("q", layout.cells), layout.table[:]
+        cells, rows = int64s(layout.cells), type(layout.table).from_buffer_copy(layout.table)
         for cell, (address,) in zip(layout.epilogues, layout.addresses[layout.launches :], strict=True):
             cells[cell] = address
-        at, _ = cells.buffer_info()
-        rows[1::ROW], rows[2::ROW] = array("q", layout.spans[::2]), array("q", layout.spans[1::2])
+        at = ctypes.addressof(cells)
+        rows[1::ROW], rows[2::ROW] = layout.spans[::2], layout.spans[1::2]
         for column in (4, 5):
-            rows[column::ROW] = array("q", [at + place for place in rows[column::ROW]])
+            rows[column::ROW] = [at + place for place in rows[column::ROW]]
         self._cells, self._untimed = cells, rows
         self._count = len(rows) // ROW
-        self._table, _ = rows.buffer_info()
+        self._table = ctypes.addressof(rows)
 
     @cached_property
     def _times(self) -> np.ndarray[Any, Any]:

@@ -136,11 +136,9 @@ def _traceable(graph: PendingGraph, device: Device) -> bool:
 
 def structure_of(graph: PendingGraph) -> tuple[tuple[Any, ...], Numbers]:
     """All of a graph but its numbers, and its numbers: of each node the shape, the attributes, a leaf's strides."""
-    known = [_parts.get(node.sig) or _learn_parts(node) for node in graph.order]
-    if graph.starts:
-        for _, at in graph.assigned:  # whose begin is neither
-            node = graph.order[at]
-            known[at] = _parts_of(node, (tuple([(step, count) for _, step, count in node.attrs[0]]),))
+    # assignments whose begin is neither: in a planner's copy their signature tells of another
+    begun = {graph.order[at] for _, at in graph.assigned} if graph.starts else ()
+    known = [_begun_parts(n) if n in begun else _parts.get(n.sig) or _learn_parts(n) for n in graph.order]
     words = graph.key[: len(graph.key) - len(graph.owned)]
     sources = [n if n >= 0 else -1 for n in words]
     structure = (*[kind for kind, _ in known], *sources, *graph.key[len(words) :])
@@ -152,6 +150,10 @@ def _learn_parts(node: Node) -> tuple[int, Numbers]:
         _parts.clear()
     found = _parts[node.sig] = _parts_of(node, node.attrs)
     return found
+
+
+def _begun_parts(node: Node) -> tuple[int, Numbers]:
+    return _parts_of(node, (tuple([(step, count) for _, step, count in node.attrs[0]]),))
 
 
 def _parts_of(node: Node, attrs: tuple[Any, ...]) -> tuple[int, Numbers]:
