@@ -21,8 +21,8 @@ from pyflame.core.state import state
 from tests.needs import torch
 from tests.seed import share
 
-MANY = 8  # of a function with more cases `make test` runs every third
-SLOW = 4  # of slow tests every fourth
+MANY = 4  # of a function with more cases `make test` runs every sixth
+SHARE = 6  # and of slow tests too, where they do not say otherwise
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("thorough") is None:
             groups.setdefault(_group(item), {})[item.nodeid] = item
     for (_, part), group in groups.items():
-        for name in group.keys() - share(group, part or (3 if len(group) > MANY else 1)):
+        for name in group.keys() - share(group, part or (SHARE if len(group) > MANY else 1)):
             group[name].add_marker("thorough")
 
 
@@ -51,7 +51,7 @@ def _group(item: pytest.Item) -> tuple[object, int]:
     if (mark := item.get_closest_marker("share")) is not None:
         return id(mark), mark.args[0]
     if (mark := item.get_closest_marker("slow")) is not None:
-        part = mark.args[0] if mark.args else SLOW
+        part = mark.args[0] if mark.args else SHARE
         return ("slow", part), part
     return item.nodeid.partition("[")[0], 0
 

@@ -22,7 +22,7 @@ GENERATED = (
 )  # fmt: skip
 
 
-@pytest.mark.share(4)
+@pytest.mark.slow(10)
 @pytest.mark.slow
 @pytest.mark.parametrize("target", CI_TARGETS)
 def test_no_spills(target: str) -> None:
@@ -38,6 +38,7 @@ def test_no_spills(target: str) -> None:
     assert all(any(f"[{op}]" in text for op in without) for text in lacking), "a kernel is there but was not used"
 
 
+@pytest.mark.slow
 def test_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["kernels", "--target", "gfx942,gfx1100", "--only", "chain"]) == 0
     out = capsys.readouterr().out

@@ -59,6 +59,7 @@ def test_plan_of_a_chain() -> None:
     assert plan.report.clean and plan.report[launch.name].threads == 256
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx1100", "gfx1201"])
 def test_elementwise_equals_numpy(target: str, emulation: Emulation) -> None:
     weight = randn(40)
@@ -146,6 +147,7 @@ def test_bad_index_is_found(emulation: Emulation) -> None:
         run(pf.tensor(table), pf.tensor(bad))
 
 
+@pytest.mark.slow
 def test_constants_are_frozen(emulation: Emulation) -> None:
     weight = pf.tensor(np.full(8, 3.0, np.float32))
     _, run = emulation.compile(lambda x: x * weight, pf.ones(8))

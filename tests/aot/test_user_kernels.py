@@ -113,6 +113,7 @@ def test_refused_sources(source: str, lines: list[str]) -> None:
         assert line in str(refused.value)
 
 
+@pytest.mark.slow
 def test_what_a_launch_cannot_pass() -> None:
     with pytest.raises(
         CompileError, match=r"expected parameter 1 \(pair p\) to be a pointer or a number of up to 8 bytes"

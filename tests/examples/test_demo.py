@@ -34,7 +34,7 @@ def steps(out):
     return int(found.replace(",", ""))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(10)
 def test_a_run_trains_writes_and_tells_what_ran(runs):
     folder, first, log, _ = runs
     assert first.returncode == 0, first.stderr
@@ -47,6 +47,7 @@ def test_a_run_trains_writes_and_tells_what_ran(runs):
     assert str(folder / "report.html") in first.stdout.replace("\n", "")
 
 
+@pytest.mark.slow(10)
 def test_it_has_learnt_something(runs):
     _, first, _, second = runs
     (before,), (after,) = (re.findall(r"held-out loss +([\d.]+) per token", run.stdout) for run in (first, second))

@@ -41,6 +41,7 @@ def test_mlp():
     assert after < before / 3
 
 
+@pytest.mark.slow
 @one_in_three
 def test_cnn():
     out = run("cnn.py", "--epochs", "1", "--images", "2048")
@@ -50,6 +51,7 @@ def test_cnn():
     assert after < before - 0.5
 
 
+@pytest.mark.slow
 @one_in_three
 def test_char_rnn():
     out = run("char_rnn.py", "--steps", "60", "--width", "64", "--letters", "20", "--prompt", "Zeta:")
@@ -58,6 +60,7 @@ def test_char_rnn():
     assert len(out.split("Zeta:")[1].split("\n\nloss")[0]) == 20
 
 
+@pytest.mark.slow(10)
 @one_in_three
 def test_gpt():
     out = run(
@@ -92,6 +95,7 @@ def test_distributed_gpt_in_two_processes(mode, tmp_path):
     assert further[1] == pytest.approx(alone[1], abs=2e-3)
 
 
+@pytest.mark.slow(10)
 @one_in_three
 def test_torch_bert():
     pytest.importorskip("transformers")
@@ -101,6 +105,7 @@ def test_torch_bert():
     assert out.count(", 0 in torch") == 2  # forward and backward
 
 
+@pytest.mark.slow(10)
 @one_in_three
 def test_torch_resnet():
     pytest.importorskip("torch")
@@ -111,6 +116,7 @@ def test_torch_resnet():
     assert fine > max(0.8, fresh + 0.1)
 
 
+@pytest.mark.slow(10)
 @one_in_three
 def test_volume_profile(tmp_path):
     drawing = tmp_path / "profile.html"
@@ -160,6 +166,7 @@ def test_batch_inference(tmp_path):
     assert done.returncode == 1 and "line 2: expected an object with either" in done.stderr
 
 
+@pytest.mark.slow
 @one_in_three
 def test_embeddings(tmp_path):
     texts = tmp_path / "texts.txt"

@@ -59,6 +59,7 @@ def test_batch(model: Model) -> None:
         pf.llm.batch(["a", "b" * 500], model, max_tokens=1)
 
 
+@pytest.mark.slow
 def test_more_prompts_than_the_queue_has_room_for(model: Model) -> None:
     with Engine(model, rows=2, queue=3) as engine:
         found = list(answers(engine, ([n] for n in range(20)), max_tokens=2))
@@ -67,6 +68,7 @@ def test_more_prompts_than_the_queue_has_room_for(model: Model) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_command(model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text("\n".join(map(json.dumps, LINES)) + "\n\n")

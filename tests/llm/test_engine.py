@@ -70,7 +70,7 @@ def test_64_prompts_together_are_as_alone(model: Model) -> None:
     assert stats.ttft.cumulative()[-1] == (float("inf"), 64)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(10)
 def test_settings_of_rows_do_not_mix(model: Model) -> None:
     """Seeds, penalties, bias, constraints, stops and logprobs of neighbours, with rows that are used again."""
     kinds: list[dict[str, Any]] = [
@@ -110,6 +110,7 @@ def test_preempted_texts_go_on_as_if_nothing_had_been(model: Model) -> None:
         settled(engine)
 
 
+@pytest.mark.slow
 def test_requests_join_and_leave_at_every_step(engine: Engine, model: Model) -> None:
     first = engine.submit([1, 2, 3], max_tokens=20, ignore_eos=True)
     for _ in range(5):
@@ -123,6 +124,7 @@ def test_requests_join_and_leave_at_every_step(engine: Engine, model: Model) -> 
     settled(engine)
 
 
+@pytest.mark.slow
 def test_a_long_prompt_does_not_stall_others(engine: Engine) -> None:
     short = engine.submit([1, 2, 3], max_tokens=20, ignore_eos=True)
     engine.step()
@@ -136,6 +138,7 @@ def test_a_long_prompt_does_not_stall_others(engine: Engine) -> None:
     assert not short.done
 
 
+@pytest.mark.slow
 def test_short_prompts_take_turns_with_long_ones(engine: Engine) -> None:
     long = engine.submit(LONG, max_tokens=2)
     short = engine.submit([7, 8, 9], max_tokens=2)
@@ -143,6 +146,7 @@ def test_short_prompts_take_turns_with_long_ones(engine: Engine) -> None:
     assert short.sequences[0].times[0] < long.sequences[0].times[0]
 
 
+@pytest.mark.slow
 def test_beginnings_are_shared(engine: Engine, model: Model) -> None:
     one = engine.submit([*LONG, 1], max_tokens=8, ignore_eos=True)
     steps(engine)
@@ -274,6 +278,7 @@ def test_higher_priorities_come_first(model: Model) -> None:
     assert running.result()[0].tokens == model.generate([1, 2], max_tokens=6, ignore_eos=True).tokens
 
 
+@pytest.mark.slow
 def test_cancel_frees_pages_within_a_step(engine: Engine) -> None:
     running = engine.submit(LONG, max_tokens=20, ignore_eos=True)
     other = engine.submit([1], max_tokens=4)
@@ -336,6 +341,7 @@ def test_what_can_never_be_is_refused(engine: Engine, model: Model) -> None:
             Engine(model, start=False, **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_stop_strings_and_chunks(engine: Engine, model: Model) -> None:
     options: dict[str, Any] = dict(max_tokens=20, temperature=2.0, seed=1, logit_bias={EOS: -100.0})
     whole = model.generate("Hello", **options).text

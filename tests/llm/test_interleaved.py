@@ -56,6 +56,7 @@ def test_text_is_that_of_weights_as_they_lie(tmp_path: Path) -> None:
     assert all(layer.interleaved is None for layer in linears(exact)), "x is not rounded: floats are multiplied"
 
 
+@pytest.mark.slow
 def test_another_weight_another_copy(tmp_path: Path) -> None:
     model = loaded(tmp_path)
     layer = next(layer for layer in linears(model) if layer.encoding is not None)
@@ -73,6 +74,7 @@ def test_another_weight_another_copy(tmp_path: Path) -> None:
     np.testing.assert_allclose(step(x).numpy(), want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_memory_is_given_back(tmp_path: Path) -> None:
     model = loaded(tmp_path)
     model.generate([3, 4, 5], max_tokens=1)

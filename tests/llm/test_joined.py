@@ -32,6 +32,7 @@ def attentions(decoder: Decoder) -> list[Attention]:
     return [block.attention for block in decoder.blk]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quantized", [None, "q8_0"])
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
 def test_same_logits_and_memory(

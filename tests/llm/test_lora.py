@@ -71,6 +71,7 @@ def test_learns_a_sequence_and_writes_it(llama: tuple[MemoryCheckpoint, Any], qu
     assert model.generate(TEXT[:2], max_tokens=8).tokens == untrained
 
 
+@pytest.mark.slow
 def test_lines_of_other_weights_are_not_used(llama: tuple[MemoryCheckpoint, Any]) -> None:
     """The cache still holds the prompt when weights change."""
     pf.manual_seed(0)

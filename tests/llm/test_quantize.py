@@ -44,6 +44,7 @@ def test_decoded_weights_give_the_same_logits(plain: Path) -> None:
 
 
 # How large errors may be as a share of the logits: random weights are large, and attention makes more of their errors.
+@pytest.mark.slow
 @pytest.mark.parametrize(("to", "near"), [("f16", 0.01), ("q8_0", 0.05), ("q5_1", 0.3), ("q4_0", 0.6), ("q4_k", 0.5)])
 def test_written_files_load_and_give_near_logits(plain: Path, to: str, near: float, tmp_path: Path) -> None:
     out = tmp_path / "out.gguf"

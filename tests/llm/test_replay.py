@@ -35,6 +35,7 @@ def test_steps_are_replayed(tmp_path: Path) -> None:
         assert [k.implementation for k in found.kernels if k.calls] == ["captured graph"]
 
 
+@pytest.mark.slow
 def test_another_text_is_replayed_from_its_first_step_on(tmp_path: Path) -> None:
     """What a text begins with is written where it lay, so the graphs of the texts before serve."""
     model = Model(load_decoder(make("llama", tmp_path)[0], GPU), None, None, GPU, pf.float32, 64)

@@ -170,6 +170,7 @@ CHECKS: dict[str, tuple[bool, Callable[[Any], Any], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CHECKS)
 def test_gradcheck(case: str) -> None:
     right, make, value = CHECKS[case]

@@ -74,6 +74,7 @@ print("right")
 """
 
 
+@pytest.mark.slow
 def test_patterns() -> None:
     einops = pytest.importorskip("einops")
     array = np.arange(2 * 3 * 4 * 4, dtype=np.float32).reshape(2, 3, 4, 4)

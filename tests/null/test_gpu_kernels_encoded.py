@@ -77,6 +77,7 @@ def sources(
         yield from ((name, s) for s in plan.sources if s)
 
 
+@pytest.mark.slow(10)
 @pytest.mark.parametrize(("name", "dtype"), [("gfx942", pf.bfloat16), ("gfx1030", pf.float32), ("gfx906", pf.float16)])
 def test_builds_without_spills(name: str, dtype: pf.DType, clang: ClangHip, tmp_path: Path) -> None:
     target = TARGETS[name]
@@ -100,6 +101,7 @@ def test_builds_without_spills(name: str, dtype: pf.DType, clang: ClangHip, tmp_
     assert set(narrow) <= {"mxfp4"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "dtype"), [("gfx90a", pf.float16), ("gfx1030", pf.bfloat16), ("gfx1201", pf.float32)])
 def test_experts_build_without_spills(name: str, dtype: pf.DType, clang: ClangHip, tmp_path: Path) -> None:
     found = experts_sources(TARGETS[name], dtype)
@@ -113,6 +115,7 @@ def test_experts_build_without_spills(name: str, dtype: pf.DType, clang: ClangHi
             assert spilled == [0, 0, 0], source.text
 
 
+@pytest.mark.slow(10)
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
 def test_nvcc_takes_the_text(tmp_path: Path) -> None:
     nvcc({s.text for s in experts_sources(TARGETS["sm_90"], pf.bfloat16)}, "sm_90", tmp_path)
@@ -135,6 +138,7 @@ def ways(target: Target, name: str, rows: int, dtype: pf.DType) -> list[GpuSourc
     return [gpu_source(replace(launch, variant=variant), target) for variant in variants]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [SOME, EVERY])
 @pytest.mark.parametrize("name", AMD)
 def test_tiles_build_without_spills(name: str, names: Sequence[str], clang: ClangHip) -> None:
@@ -149,6 +153,7 @@ def test_tiles_build_without_spills(name: str, names: Sequence[str], clang: Clan
         assert resources.clean and resources.lds_bytes == phases[kernel].lds_bytes <= target.lds_bytes, kernel
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
 @pytest.mark.parametrize(("target", "arch"), [(HOPPER, "sm_90a"), (AMPERE, "sm_80")], ids=["sm_90a", "sm_80"])
 @pytest.mark.parametrize("names", [SOME, EVERY])
@@ -162,6 +167,7 @@ def test_nvcc_takes_tiles(target: Target, arch: str, names: Sequence[str], tmp_p
     assert "serialized" not in nvcc(texts, arch, tmp_path), "wgmma waits for other instructions"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "number"), DECODING, ids=NAMES)
 def test_blocks_compute_what_numpy_computes(target: Target, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks whose x is copied asynchronously, on the host: edges in all axes, more steps than LDS holds, a bias."""
@@ -194,6 +200,7 @@ def test_who_decodes_lines_first() -> None:
     assert len(many.phases) > 2 and many.scratch_bytes <= 64 << 20
 
 
+@pytest.mark.slow
 def test_ways_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU of a vendor, which an emulated one is taken for here."""
     name = DeviceId("rocm", 78)

@@ -87,12 +87,13 @@ def emulated(request: pytest.FixtureRequest) -> Emulated:
     return Emulated(RUN_ON[request.param])
 
 
-@pytest.mark.slow
+@pytest.mark.slow(10)
 @pytest.mark.parametrize("reverse", [False, True], ids=["", "reverse"])
 def test_computes_what_numpy_computes(emulated: Emulated, reverse: bool) -> None:
     assert emulated.wrong(check, reverse) == {}
 
 
+@pytest.mark.slow
 def test_every_way_is_taken() -> None:
     """By the cases above, on the targets above."""
     found = {

@@ -277,6 +277,7 @@ def metadata(code: bytes, folder: Path) -> dict[str, dict[str, int]]:
     return kernels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", AMD)
 def test_builds_without_spills(name: str, clang: ClangHip, tmp_path: Path) -> None:
     target = TARGETS[name]
@@ -403,6 +404,7 @@ def test_columns_are_read_as_vectors() -> None:
     assert len(sources) == 1 and sources[0] and sources[0].text.count("const pf_vector<uint16_t, 8> q") == 2
 
 
+@pytest.mark.slow
 def test_gradients_and_their_sums_are_one_pass() -> None:
     """x and g are read once, by as many threads as run at once, and a small launch adds up what blocks have."""
     target = TARGETS["sm_90"]
@@ -546,6 +548,7 @@ DOUBLE: dict[str, tuple[Any, float, float, float]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_double_functions(tmp_path: Path) -> None:
     """AMD GPUs have no libm without ROCm: ours, against the C library's."""
     kernels = [_each(name, f"pf_{name}(x[i])") for name in DOUBLE]

@@ -61,6 +61,7 @@ def around(tile: AsyncTile, views: Sequence[tuple[str, str]]) -> dict[str, Build
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "number"), BLOCKS, ids=NAMES)
 def test_blocks_compute_what_numpy_computes(target: Target, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch, number)
@@ -82,6 +83,7 @@ FEW: dict[str, Build] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", matmul_gpu._DOTS, ids=str)
 def test_one_row_or_two_by_whole_blocks(way: matmul_gpu.Dots, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matmul_gpu, "_DOTS", (way,))
@@ -118,6 +120,7 @@ RESULTS: dict[str, Build] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_results_lie_where_they_should() -> None:
     emulated = Emulated(HOPPER, RESULTS)
     assert all(any("pf_gemm_async" in t for t in p.texts) for p in emulated.programs.values())

@@ -67,6 +67,7 @@ def around(target: Target, dtype: DType, number: int) -> dict[str, Build]:
 
 
 # gfx90a widens float16 on its way to LDS; both wave sizes; targets with and without matrix instructions
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gfx90a", "gfx1030"])
 @pytest.mark.parametrize("number", range(9))
 def test_blocks_compute_what_numpy_computes(name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,6 +84,7 @@ def test_blocks_compute_what_numpy_computes(name: str, number: int, monkeypatch:
 CONV_FLAGS = ("X_VECTOR", "W_VECTOR", "X_ALONG_K", "W_ALONG_K", "C_LAST", "N_LAST", "DILATED", "O_LAST")
 
 
+@pytest.mark.slow(10)
 @pytest.mark.parametrize("name", ["gfx90a", "gfx1030"])
 def test_convolutions_compute_what_numpy_computes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In both memory orders that a plan may have: between them they fetch and store in every way."""
@@ -102,6 +104,7 @@ def test_convolutions_compute_what_numpy_computes(name: str, monkeypatch: pytest
     assert [s for s in stores if s not in texts] == [] and "PHASES = 4" in texts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(8))
 def test_blocks_of_convolutions(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each with an edge in all three axes."""
@@ -154,6 +157,7 @@ def largest(target: Target) -> list[Program]:
     return found
 
 
+@pytest.mark.slow(10)
 @pytest.mark.parametrize("name", AMD)
 def test_builds_without_spills(name: str, clang: ClangHip) -> None:
     target = TARGETS[name]
@@ -183,6 +187,7 @@ def matrix_instructions(text: str, target: Target) -> int:
     return tiles * each * numbers["CHUNKS"]
 
 
+@pytest.mark.slow(10)
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_nvcc_takes_the_text(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 
+import pytest
+
 import pyflame as pf
 from pyflame.transform.explain import workspace_bytes
 
@@ -12,6 +14,7 @@ def step(x: pf.Tensor) -> pf.Tensor:
     return ((x @ x).exp() @ x).softmax(-1).sum()
 
 
+@pytest.mark.slow
 def test_it_is_what_a_run_takes() -> None:
     planned = workspace_bytes(pf.jit(step), "cpu", pf.empty(512, 512, device="null"))
     x = pf.rand(512, 512, device="cpu")

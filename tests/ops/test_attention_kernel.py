@@ -464,6 +464,7 @@ BUILDS = [("native", "float32"), ("native", "bfloat16"), ("avx2", "float32")]
 BUILDS += [("baseline", "float32"), ("baseline", "bfloat16")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("isa", "dtype"), BUILDS)
 def test_every_instruction_set(build: Any, isa: str, dtype: str) -> None:
     if isa == "avx2" and not {"avx2", "fma"} <= set(CPU_ISA):

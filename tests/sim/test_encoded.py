@@ -19,6 +19,7 @@ TARGETS = ("gfx942", "gfx1100")
 one_in_three = pytest.mark.share(3)
 
 
+@pytest.mark.slow(10)
 @one_in_three
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_encoding_gives_the_bits_of_numpy(target: str) -> None:
@@ -38,6 +39,7 @@ def layer(name: str, out: int, width: int) -> tuple[nn.EncodedLinear, Any]:
     return made, encoding(name).decode(weight).astype(np.float64)
 
 
+@pytest.mark.slow
 @one_in_three
 @pytest.mark.parametrize("target", TARGETS)
 def test_layers_by_rows(target: str) -> None:
@@ -60,6 +62,7 @@ PRODUCTS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @one_in_three
 @pytest.mark.parametrize("target", PRODUCTS)
 def test_products_of_many_rows(target: str) -> None:
@@ -72,6 +75,7 @@ def test_products_of_many_rows(target: str) -> None:
         encoded_cases.check_layer(found[name].numpy(), name, *arrays)
 
 
+@pytest.mark.slow
 @one_in_three
 @pytest.mark.parametrize("dtype", [pf.float32, pf.float64], ids=lambda d: d.name)
 @pytest.mark.parametrize("target", ["gfx90a", "gfx1100"])
@@ -82,6 +86,7 @@ def test_wide_dtypes(target: str, dtype: pf.DType) -> None:
         encoded_cases.check_layer(encoded_cases.layer(name, *arrays, device=f"sim:{target}").numpy(), name, *arrays)
 
 
+@pytest.mark.slow
 @one_in_three
 @pytest.mark.parametrize("target", TARGETS)
 def test_lines_are_decoded_in_parts(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,6 +164,7 @@ def by_dots(device: str, name: str, rows: int, out: int, width: int, dtype: pf.D
     return x, want, pf.encoded_linear(*given, encoding=name, width=width)
 
 
+@pytest.mark.slow(10)
 @one_in_three
 @pytest.mark.parametrize("target", TARGETS)
 def test_integer_dots(target: str) -> None:

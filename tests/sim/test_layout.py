@@ -135,6 +135,7 @@ def test_networks(case: Any, target: str, jitted: bool, monkeypatch: pytest.Monk
             np.testing.assert_allclose(got[n].numpy(), value, rtol=2e-4, atol=atol, err_msg=n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
 def test_long_columns(target: str, dtype: str) -> None:

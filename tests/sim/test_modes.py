@@ -157,6 +157,7 @@ def test_a_replay_does_not_see_what_was_copied_before_it(target: str) -> None:
         assert host.read(out, 64) == [5 * n for n in range(64)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_numbers_of_jitted_functions_are_right_in_replays_without_acquire(target: str) -> None:
     with own_gpus(target, modes=frozenset({"replay", "stale"})) as (gpu,), pf.device(str(gpu.id)):

@@ -88,7 +88,7 @@ def test_what_it_finds_trains_and_a_little_more_does_not() -> None:
     assert fits[result.batch] and not fits[result.batch + 32]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(10)
 def test_training_leaves_everything_as_it_was() -> None:
     model, optimizer = runs.build()
     scaler = optim.GradScaler(init_scale=64.0)
@@ -130,7 +130,7 @@ class Plain(optim.Optimizer):
                     p -= 0.1 * p.grad
 
 
-@pytest.mark.slow
+@pytest.mark.slow(10)
 def test_an_optimiser_with_a_step_of_its_own_is_put_back() -> None:
     model, _ = runs.build()
     optimizer = Plain(model.parameters())
@@ -142,7 +142,7 @@ def test_an_optimiser_with_a_step_of_its_own_is_put_back() -> None:
     assert everything(model, optimizer) == before
 
 
-@pytest.mark.slow
+@pytest.mark.slow(10)
 def test_a_step_function_and_what_it_changes() -> None:
     model, optimizer = runs.build()
     loss_fn = nn.CrossEntropyLoss()
@@ -177,7 +177,7 @@ def test_inference_takes_an_example_and_multiples() -> None:
     assert model.training
 
 
-@pytest.mark.slow
+@pytest.mark.slow(10)
 def test_effective_batches_are_divided() -> None:
     result = found(memory=60 * KIB, effective=256)
     assert result.batch * result.accumulate == result.effective == 256
@@ -275,7 +275,7 @@ def test_it_shows_its_probes() -> None:
     assert "batch size" in terminal.getvalue()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(10)
 def test_a_trainer_finds_its_batch_and_a_resumed_run_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(steps: int, room: int) -> Trainer:
         monkeypatch.setattr("pyflame.train.batch_size._memory", lambda device, wanted: room)
@@ -314,6 +314,7 @@ def test_a_trainer_without_effective_takes_what_fits() -> None:
         runs.trainer(batch_size="auto", train_data=[batch(2)])
 
 
+@pytest.mark.slow(10)
 def test_on_a_simulated_gpu() -> None:
     """A pool that asks the driver for each block, graphs that are captured, and a device that really is full."""
     with pf.device("sim:gfx942"):

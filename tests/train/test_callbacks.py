@@ -110,6 +110,7 @@ def test_arguments_without_meaning(tmp_path):
 # --- the log ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_log(tmp_path):
     path = tmp_path / "deep" / "log.jsonl"
     run = trainer(max_steps=6, log=path, eval_every=3, eval_data=loader(), metrics=[Accuracy()], clip_norm=1.0)
@@ -232,6 +233,7 @@ def test_nothing_is_shown_when_not_wanted(capsys):
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 def test_no_terminal_in_a_pipe():
     code = "from tests.train.runs import trainer; trainer(max_steps=1, progress=True).fit()"
     out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout

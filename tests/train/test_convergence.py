@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 import pyflame as pf
@@ -52,6 +53,7 @@ def _together(ours: list[float], theirs: list[float]) -> None:
     assert np.mean(ours[-5:]) < 0.35 * ours[0], ours
 
 
+@pytest.mark.slow
 def test_mlp():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((512, 20)).astype(np.float32)
@@ -79,6 +81,7 @@ def test_mlp():
     )
 
 
+@pytest.mark.slow
 def test_cnn():
     def batches() -> Iterator[Any]:
         """Stripes of four directions in noise."""

@@ -72,6 +72,7 @@ def test_bad_tokenizers_are_refused():
         BytePairs([(300, 1)])
 
 
+@pytest.mark.slow
 def test_the_standard_library_is_python_and_split_by_name(tmp_path):
     files = python_sources()
     assert len(files) > 200 and {"json", "asyncio"} <= {p.parent.name for p in files}

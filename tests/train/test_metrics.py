@@ -127,6 +127,7 @@ def test_perplexity():
     assert _fed(Perplexity(), (np.array([[0.0, 1e4]], np.float32), np.array([0]))) == math.inf
 
 
+@pytest.mark.slow
 def test_errors_and_r2():
     batches = [(_scores(i, n, 3), _scores(9 + i, n, 3)) for i, n in enumerate((6, 3))]
     p, t = (np.concatenate(x).astype(np.float64) for x in zip(*batches, strict=True))
@@ -156,6 +157,7 @@ def test_mean_loss_weighs_batches():
 # --- cells ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_updates_inside_jit_equal_eager_ones():
     metrics = [Accuracy(2), F1(4), R2(outputs=4), MeanLoss()]
     again = [Accuracy(2), F1(4), R2(outputs=4), MeanLoss()]

@@ -67,6 +67,7 @@ def test_a_step_is_one_trace_and_reads_nothing_back(monkeypatch):
     assert {step for step, _ in reads} == {20}, "the host read a value before the log at step 20"
 
 
+@pytest.mark.slow
 def test_jit_equals_eager():
     a = trainer(max_steps=6, clip_norm=0.5)
     a.fit()
@@ -78,7 +79,7 @@ def test_jit_equals_eager():
             np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(10)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_mixed_precision(dtype):
     scaler = optim.GradScaler(init_scale=2.0**40) if dtype == "float16" else None
@@ -295,6 +296,7 @@ def test_starting_anew_in_a_used_folder_is_refused(tmp_path):
     assert trainer(max_steps=2, checkpoint=tmp_path / "other").fit(resume=False).step == 2
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_costs_only_its_steps(tmp_path):
     want = full(tmp_path / "want", max_steps=11)
     want.fit()

@@ -64,6 +64,7 @@ def test_the_result_has_the_same_shape(name: str) -> None:
     assert padded.op.name == ("matmul" if name.startswith(("k", "r", "c", "f")) else "slice")
 
 
+@pytest.mark.slow
 def test_the_results_are_the_same() -> None:
     """On a simulated GPU, whose checks see stores that are out of place."""
     rng.bit_generator.state = START

@@ -523,6 +523,7 @@ def test_parts_add_up_like_torch():
     np.testing.assert_allclose(x.grad.numpy(), t.grad.numpy(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @needs_torch
 def test_parts_add_up_in_second_derivatives():
     a = np.random.default_rng(0).standard_normal((4, 6, 5)) * 0.3

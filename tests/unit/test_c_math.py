@@ -246,6 +246,7 @@ def ulps(got: np.ndarray, want: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(error), INF, error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UNARY)
 def test_error_of_float_functions(call, name):
     bound, reference, limit, smallest = UNARY[name]

@@ -266,6 +266,7 @@ def seen_by_all() -> Iterator[Path]:
         yield Path(made)
 
 
+@pytest.mark.slow
 def test_programs_compute_without_a_folder(seen_by_all: Path) -> None:
     other, unknown = (NOBODY, 54321) if os.geteuid() == 0 else (0, 0)  # only root may write to every folder
     fresh = seen_by_all / "temporary"
@@ -289,6 +290,7 @@ def test_programs_compute_without_a_folder(seen_by_all: Path) -> None:
         path.chmod(0o755)  # so that it can be removed by others than root
 
 
+@pytest.mark.slow
 def test_a_file_system_whose_files_must_not_be_run(tmp_path: Path, fresh: Path) -> None:
     program = f"""
 import ctypes

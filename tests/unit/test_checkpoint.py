@@ -28,6 +28,7 @@ def gradients(weights, x, run, **kept):
     return out
 
 
+@pytest.mark.slow
 def test_gradients_and_masks_are_the_same():
     weights = layers()
     x = pf.randn(32, 64, requires_grad=True)
@@ -61,6 +62,7 @@ def test_second_derivatives():
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_arena_shrinks():
     weights = layers(8)
     x = pf.randn(256, 64)

@@ -28,6 +28,7 @@ print("clang" in pf.device_info()["compiler"])
 """
 
 
+@pytest.mark.slow(10)
 def test_clang_builds_the_kernels(tmp_path: Path) -> None:
     clang = need(shutil.which("clang-22") or shutil.which("clang"), "clang")
     env = {**os.environ, "PYFLAME_CC": clang, "PYFLAME_CACHE_DIR": str(tmp_path)}
@@ -51,6 +52,7 @@ print(np.array_equal(got, x.astype(np.int32) @ y.astype(np.int32)), *pf.device_i
 """
 
 
+@pytest.mark.slow
 def test_an_old_compiler(tmp_path: Path) -> None:
     """Plans count on instructions that the CPU has and the compiler knows: panels have the sizes that both agree on."""
     name, feature = ("dotprod", "asimddp") if platform.machine() == "aarch64" else ("-mavx512f", "avx512f")

@@ -205,6 +205,7 @@ def test_historical_path() -> None:
             call()
 
 
+@pytest.mark.slow
 def test_environment_variable() -> None:
     done = run("import pyflame as pf; print(pf.get_device(), pf.zeros(2).device)", PYFLAME_DEVICE="null:gfx942")
     assert done.stdout.split() == ["null:gfx942", "null:gfx942"]
@@ -216,6 +217,7 @@ def test_environment_variable() -> None:
 # --- compiler and cache -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_clear_cache(tmp_path: object) -> None:
     program = """
 import pyflame as pf, threading

@@ -168,6 +168,7 @@ def test_second_process_compiles_nothing_and_damage_is_mended(tmp_path: Path) ->
     assert _run(SCRIPT, tmp_path).split() == [value, "0"]
 
 
+@pytest.mark.slow(10)
 def test_many_processes_share_one_cold_cache(tmp_path: Path) -> None:
     env = {**os.environ, "PYFLAME_CACHE_DIR": str(tmp_path)}
     running = [
@@ -178,6 +179,7 @@ def test_many_processes_share_one_cold_cache(tmp_path: Path) -> None:
     assert all(p.returncode == 0 for p in running)
 
 
+@pytest.mark.slow
 def test_without_a_compiler_references_run_and_say_so(tmp_path: Path) -> None:
     script = (
         "import numpy as np, pyflame as pf\nx = pf.tensor(np.ones((2, 4), np.float32))\n"

@@ -78,6 +78,7 @@ assert not devices._open
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_rooms_of_gpus_wait_for_a_gpu() -> None:
     """Neither the import nor work on the CPU loads them, nor what looks through files, compiles or simulates."""
     program = """
@@ -135,6 +136,7 @@ def test_paths_of_rooms_that_are_loaded_later(program: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_import_is_quick(tmp_path: Path) -> None:
     """At most twice the processor time of NumPy's own import, beside it, with bytecode as an installed package has."""
     program = (

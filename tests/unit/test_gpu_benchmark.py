@@ -57,6 +57,7 @@ def test_it_runs(
     assert "x torch" in said
 
 
+@pytest.mark.slow
 def test_what_fails_is_reported_and_the_rest_goes_on(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     def broken() -> dict[str, object]:
         raise ValueError("no such\nthing")

@@ -73,6 +73,7 @@ def test_exports_never_change(change: str) -> None:
     assert view.flatten().tolist() == shared.tolist() == x.tolist() != [1, 2, 3]
 
 
+@pytest.mark.slow
 @needs_torch
 def test_exports_outlive_the_tensor() -> None:
     x = pf.arange(1000.0)
@@ -143,6 +144,7 @@ def test_from_dlpack_never_writes() -> None:
     assert x.tolist() == [11, 3, 0]
 
 
+@pytest.mark.slow
 def test_foreign_memory_is_kept_and_let_go() -> None:
     array = np.arange(5.0)
     count = sys.getrefcount(array)
@@ -155,6 +157,7 @@ def test_foreign_memory_is_kept_and_let_go() -> None:
     assert sys.getrefcount(array) == count
 
 
+@pytest.mark.slow
 @needs_torch
 def test_capsules_are_released_at_exit() -> None:
     """A tensor of another library that outlives PyFlame's modules must not crash the interpreter."""

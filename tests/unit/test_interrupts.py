@@ -338,7 +338,7 @@ def test_a_mode_that_nobody_left_ends_with_its_owner() -> None:
 # --- memory and long runs ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.slow(10)
 @pytest.mark.parametrize("in_c", [True, False])
 def test_memory_comes_back_after_interrupts(in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the collector runs every few bytecodes, and gives memory back in the middle of anything."""

@@ -49,6 +49,7 @@ def test_structures_in_and_out() -> None:
     np.testing.assert_array_equal(out["both"][1].numpy(), [2, 2])
 
 
+@pytest.mark.slow
 def test_training_step_is_one_plan_and_state_moves_on() -> None:
     rng = np.random.default_rng(1)
     x, y = (

@@ -148,6 +148,7 @@ def test_kinds_of_ops_are_the_objects_that_c_compares_with() -> None:
     assert {id(op.kind) for op in OPS.values()} <= set(map(id, kinds))
 
 
+@pytest.mark.slow(10)
 def test_it_leaves_no_references_and_no_memory_behind(said: list[int]) -> None:
     x, index = _data(), pf.tensor([1, 2])
     node = x._node
@@ -225,6 +226,7 @@ def test_no_memory_left_is_an_error_that_changes_nothing(monkeypatch: pytest.Mon
     assert y.sum().item() == 150_000 and pool.stats.live_blocks > 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_a_long_run(said: list[int]) -> None:
     x = pf.rand(1200, 1200)
 

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import sys
 import pyflame as pf
@@ -27,6 +29,7 @@ print((x @ x).sum().item(), pf.sort(x)[0].sum().item())
 """
 
 
+@pytest.mark.slow
 def test_an_interrupted_import_is_done_again() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("512.0 64.0\n", "")

@@ -105,6 +105,7 @@ def test_loss_and_gradients_are_those_of_float64(bound: Any, way: str, settings:
         np.testing.assert_allclose(got.numpy(), want, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 @needs_torch
 @pytest.mark.parametrize("device", DEVICES[1:])
 def test_simulated_gpus_compute_the_same(bound: Any, device: str) -> None:
@@ -155,6 +156,7 @@ def test_a_loss_that_its_own_gradient_depends_on_needs_the_logits_twice(bound: A
     not_rewritten(bound, run)
 
 
+@pytest.mark.slow
 def test_of_frozen_parts_no_gradient_is_made(bound: Any) -> None:
     want = [v.numpy() for v in with_gradients(composed)(*tensors())]
     for at in range(3):
@@ -168,6 +170,7 @@ def test_of_frozen_parts_no_gradient_is_made(bound: Any) -> None:
         np.testing.assert_allclose(run(*tensors()).numpy(), want[1 + at], rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_two_losses_of_the_same_logits(bound: Any) -> None:
     def both(x: Any, w: Any, b: Any, t: Any) -> Any:
         logits = F.linear(x, w, b)
@@ -182,6 +185,7 @@ def test_two_losses_of_the_same_logits(bound: Any) -> None:
         np.testing.assert_allclose(a, b.numpy(), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["fused", "composed"])
 def test_no_logits_are_in_memory(bound: Any, way: str) -> None:
     rows, classes = 2048, 4096
@@ -202,6 +206,7 @@ def test_no_logits_are_in_memory(bound: Any, way: str) -> None:
         assert pf.max_memory_allocated() - before < rows * classes
 
 
+@pytest.mark.slow
 @needs_torch
 def test_second_derivatives_and_products_with_the_jacobian(bound: Any) -> None:
     def twice(lib: Any, x: Any, w: Any, t: Any) -> list[Any]:
@@ -222,6 +227,7 @@ def test_second_derivatives_and_products_with_the_jacobian(bound: Any) -> None:
     np.testing.assert_allclose(float(along), float((slope * direction).sum()), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_autocast_casts_as_for_the_layer_and_the_loss(bound: Any) -> None:
     def run(way: Callable[..., Any]) -> list[pf.Tensor]:
         x, w, b, t = tensors(pf.float32)
@@ -294,6 +300,7 @@ def trained(tied: bool, device: str = "cpu", steps: int = 3) -> list[Any]:
         return [told, np.array(losses), *[p.detach().numpy() for p in model.parameters()]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tied", "device"), [(True, "cpu"), (False, "cpu"), (True, "sim:gfx942")])
 def test_training_steps_are_the_same(bound: Any, tied: bool, device: str) -> None:
     bound(61 * 4 * 8)
@@ -353,6 +360,7 @@ def test_what_does_not_fit_is_refused() -> None:
         F.linear_cross_entropy(x, w, t > 3)
 
 
+@pytest.mark.slow
 @needs_torch
 def test_the_module_is_pytorchs(bound: Any) -> None:
     for out_features in ((), (3, 2)):

@@ -134,6 +134,7 @@ def test_an_object_made_in_c_has_its_slots_and_no_references_too_many(maker: Mak
         maker.new(*values, None)
 
 
+@pytest.mark.slow
 def test_a_tensor_made_in_c_is_one_like_any_other() -> None:
     x = _in_memory(3)
     y = x * 2.0
@@ -145,6 +146,7 @@ def test_a_tensor_made_in_c_is_one_like_any_other() -> None:
     assert gone() is None
 
 
+@pytest.mark.slow
 def test_without_c_the_same_is_done_in_python(tmp_path: Path) -> None:
     """As where the process does not show Python's functions."""
     program = tmp_path / "program.py"

@@ -151,6 +151,7 @@ def test_a_loop_that_nobody_evaluates_is_planned_once_for_any_number_of_turns() 
             np.testing.assert_allclose(got, recurrence(a, b, turns, np.tanh), rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.slow
 def test_gradients_of_a_loop_are_planned_once_for_any_number_of_turns() -> None:
     def gradient(turns: int) -> Any:
         w = pf.tensor(np.eye(6, dtype=np.float32) * 0.9).requires_grad_()

@@ -64,6 +64,7 @@ def test_a_plan_and_its_parts_are_frozen() -> None:
         plan.starts = 1  # type: ignore[misc]
 
 
+@pytest.mark.slow
 def test_planning_leaves_nothing_to_the_collector() -> None:
     """A node that is held in a circle keeps its memory until the collector runs, which may be long after."""
     x = pf.tensor(np.ones((4, 8), np.float32))

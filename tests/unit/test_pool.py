@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import os
 import threading
@@ -34,6 +36,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_many_small_phases_on_crowded_cores() -> None:
     environment = {**os.environ, "PYFLAME_THREADS": "7"}
     done = subprocess.run(

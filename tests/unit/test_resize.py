@@ -192,6 +192,7 @@ def _model(length: int) -> list[list[float]]:
     return [out.flatten().tolist(), *[p.grad.flatten().tolist() for p in layer.parameters() if p.grad is not None]]
 
 
+@pytest.mark.slow
 def test_gradients_of_a_model(found: list[Plan]) -> None:
     lengths = [4, 9, 14, 40, 41, 42, 70]
     ours = [_model(n) for n in lengths]

@@ -162,6 +162,7 @@ def test_no_gradient_flows_through() -> None:
     same(x, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_pairs_of_floats_share_memory(device: str) -> None:
     """view_as_real and view_as_complex are views, with gradients."""

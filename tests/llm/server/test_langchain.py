@@ -16,6 +16,7 @@ def chat(live: Live, **options: Any) -> Any:
     return langchain.ChatOpenAI(base_url=f"{live.url}/v1", api_key="none", **options)
 
 
+@pytest.mark.slow
 def test_chats_and_streams(live: Live) -> None:
     want = live.model.generate(messages=[{"role": "user", "content": "hello"}], max_tokens=8)
     answer = chat(live).invoke("hello")

@@ -56,7 +56,7 @@ def test_load_test(live: Live, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "expected a server at http://127.0.0.1:9" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.slow(10)
 def test_serve_command_ends_in_order(tmp_path: Path) -> None:
     """A token is made for an address that others reach, and SIGTERM ends the server in order."""
     file = small.gguf(tmp_path / "small.gguf")
@@ -87,6 +87,7 @@ def test_serve_command_ends_in_order(tmp_path: Path) -> None:
             process.kill()
 
 
+@pytest.mark.slow
 def test_serve_loads_adapters_by_name(tmp_path: Path) -> None:
     file = small.gguf(tmp_path / "small.gguf")
     tuned = pf.llm.load(file, device="cpu")

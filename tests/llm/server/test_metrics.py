@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.llm.server.live import Live
@@ -15,6 +16,7 @@ def samples(live: Live) -> dict[tuple[str, str], float]:
     return {(s.name, s.labels.get("le", "")): s.value for s in found}
 
 
+@pytest.mark.slow
 def test_metrics(live: Live) -> None:
     before = samples(live)
     live.http.post("/v1/completions", json={"model": "letters", "prompt": "abc", "max_tokens": 5, "ignore_eos": True})

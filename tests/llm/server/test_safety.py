@@ -141,6 +141,7 @@ def test_a_client_that_leaves_frees_the_engine(live: Live, stream: bool) -> None
     assert stats.cancelled == before + 1 and stats.free_pages == stats.pages
 
 
+@pytest.mark.slow
 def test_full_queue(model: Model) -> None:
     with running([Served("letters", model, Engine(model, rows=1, queue=1))]) as live:
         waiting = [live.engine.submit("a", max_tokens=900, ignore_eos=True)]
