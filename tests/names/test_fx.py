@@ -73,6 +73,28 @@ def test_graphs_and_code_are_torchs(name: str) -> None:
     ours.graph.lint()
 
 
+@needs_torch
+@pytest.mark.parametrize(
+    "names",
+    [["add"] * 4, ["add", "add_7", "add", "add_7"], ["x_01", "x", "x_01", "x_1"], ["_1", "_1", "len", "len", "class"]],
+    ids=" ".join,
+)
+def test_nodes_of_one_name_are_numbered_as_torchs_are(names: list[str]) -> None:
+    def given(library: Any) -> list[str]:
+        graph = library.fx.Graph()
+        return [graph.call_function(library.relu, name=name).name for name in names]
+
+    assert given(pf) == given(torch)
+
+
+@BOTH
+def test_modules_are_put_at_paths(library: Any) -> None:
+    gm = traced(library, net_of(library))
+    assert gm.add_submodule("new.inner.act", library.nn.ReLU()) and gm.new.inner.act(library.ones(1)).tolist() == [1.0]
+    assert not gm.add_submodule("scale.act", library.nn.ReLU())  # a parameter is in the way
+    assert gm.delete_submodule("new.inner") and not gm.delete_submodule("new.inner")
+
+
 @BOTH
 def test_a_graph_module_runs_and_can_be_copied(library: Any) -> None:
     net = net_of(library)

@@ -22,7 +22,7 @@ _FORMATS = {
     "lt": "{} < {}", "gt": "{} > {}", "le": "{} <= {}", "ge": "{} >= {}",
     "getitem": "{}[{}]", "pos": "+{}", "neg": "-{}", "invert": "~{}",
 }  # fmt: skip
-_ATOM = re.compile(r"[A-Za-z_]\w*|[\d.]+")
+_RESERVED = frozenset((*keyword.kwlist, *dir(builtins)))
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class Graph:
         self._root = Node(self, "", "root", "", (), {})
         self._insert: Callable[[Node], None] = self._root.prepend
         self._names: set[str] = set()
+        self._numbers: dict[str, int] = {}  # by stem, the last one given
 
     @property
     def nodes(self) -> Nodes:
@@ -80,14 +81,13 @@ class Graph:
     def _name(self, candidate: str) -> str:
         base = re.sub(r"\W", "_", candidate)
         base = f"_{base}" if base[:1].isdigit() else base
-        taken = {*self._names, *keyword.kwlist, *dir(builtins)}
-        number, stem = 0, base
-        if match := re.fullmatch(r"(.*)_(\d+)", base):
-            stem, number = match[1], int(match[2])
-        while base in taken:
+        match = re.fullmatch(r"(.+)_(\d+)", base)
+        stem, number = (match[1], int(match[2])) if match else (base, self._numbers.get(base, 0))
+        while base in self._names or base in _RESERVED:
             number += 1
             base = f"{stem}_{number}"
         self._names.add(base)
+        self._numbers[stem] = number
         return base
 
     def _target_name(self, target: Any) -> str:

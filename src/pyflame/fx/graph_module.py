@@ -13,15 +13,23 @@ from pyflame.nn.module import Module
 _numbers = count()
 
 
+def _made(module: Any, path: list[str]) -> Any:
+    """What lies at a path, with modules made where nothing is, or the first on the way that is no module."""
+    for name in path:
+        if not isinstance(module, Module):
+            break
+        if getattr(module, name, None) is None:
+            setattr(module, name, Module())
+        module = getattr(module, name)
+    return module
+
+
 def _copied(source: Any, to: Any, path: str) -> None:
     """Put what lies at a path of one module at the same path of another."""
     *parents, last = path.split(".")
     for name in parents:
-        below = getattr(to, name, None)
-        if below is None:
-            setattr(to, name, Module())
-        source, to = getattr(source, name), getattr(to, name)
-    value = getattr(source, last)
+        source = getattr(source, name)
+    value, to = getattr(source, last), _made(to, parents)
     if last in getattr(source, "_buffers", ()):
         to.register_buffer(last, value, last not in source._non_persistent_buffers_set)
     else:
@@ -68,12 +76,7 @@ class GraphModule(Module):
             holder = Module()
             for path in sorted(root, key=lambda p: p.count(".")):
                 *parents, last = path.split(".")
-                below: Any = holder
-                for name in parents:
-                    if not hasattr(below, name):
-                        setattr(below, name, Module())
-                    below = getattr(below, name)
-                setattr(below, last, root[path])
+                setattr(_made(holder, parents), last, root[path])
             for path in dict.fromkeys(paths):
                 _copied(holder, self, path)
         self.graph = graph
@@ -103,15 +106,10 @@ class GraphModule(Module):
     def add_submodule(self, target: str, m: Module) -> bool:
         """Put a module at a path; says whether there was room."""
         *parents, last = target.split(".")
-        below: Any = self
-        for name in parents:
-            if not hasattr(below, name):
-                setattr(below, name, Module())
-            below = getattr(below, name)
-            if not isinstance(below, Module):
-                return False
-        setattr(below, last, m)
-        return True
+        below = _made(self, parents)
+        if isinstance(below, Module):
+            setattr(below, last, m)
+        return isinstance(below, Module)
 
     def delete_submodule(self, target: str) -> bool:
         """Take a module out; says whether it was there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any
 
 from pyflame.fx.graph import Graph
@@ -61,10 +62,7 @@ class Interpreter:
 
     def fetch_attr(self, target: str) -> Any:
         """What lies at a path of the module."""
-        value = self.module
-        for name in target.split("."):
-            value = getattr(value, name)
-        return value
+        return attrgetter(target)(self.module)
 
     def placeholder(self, target: str, args: Any, kwargs: Any) -> Any:
         """The next argument, or its default."""

@@ -62,14 +62,21 @@ class Proxy:
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found: list[Any] = []
-        map_aggregate((args, kwargs or {}), lambda x: found.append(x.tracer) if isinstance(x, Proxy) else None)
+        kwargs = kwargs or {}
+        tracer = proxies_in((args, kwargs))[0].tracer
         if is_tensor_method_or_property(func):
             name = func.__name__
             if name == "__get__":
-                return found[0].create_proxy("call_function", getattr, (args[0], func.__self__.fget.__name__), {})
-            return found[0].create_proxy("call_method", name, args, kwargs or {})
-        return found[0].create_proxy("call_function", func, args, kwargs or {})
+                return tracer.create_proxy("call_function", getattr, (args[0], func.__self__.fget.__name__), {})
+            return tracer.create_proxy("call_method", name, args, kwargs)
+        return tracer.create_proxy("call_function", func, args, kwargs)
+
+
+def proxies_in(values: Any) -> list[Proxy]:
+    """Those in nested lists, tuples, dicts and slices."""
+    found: list[Proxy] = []
+    map_aggregate(values, lambda x: found.append(x) if isinstance(x, Proxy) else None)
+    return found
 
 
 class Attribute(Proxy):

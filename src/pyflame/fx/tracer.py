@@ -14,8 +14,7 @@ from pyflame.core.errors import ArgumentError
 from pyflame.core.locks import lock
 from pyflame.fx.graph import Graph
 from pyflame.fx.graph_module import GraphModule
-from pyflame.fx.node import map_aggregate
-from pyflame.fx.proxy import Proxy, TracerBase, asking_first
+from pyflame.fx.proxy import TracerBase, asking_first, proxies_in
 from pyflame.nn.containers import Sequential
 from pyflame.nn.module import Module
 from pyflame.nn.parameter import Parameter
@@ -45,15 +44,9 @@ def wrap(fn_or_name: Any) -> Any:
     return fn_or_name
 
 
-def _proxies(values: Any) -> list[Proxy]:
-    found: list[Proxy] = []
-    map_aggregate(values, lambda x: found.append(x) if isinstance(x, Proxy) else None)
-    return found
-
-
 def _recording(function: Any) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
-        if proxies := _proxies((args, kwargs)):
+        if proxies := proxies_in((args, kwargs)):
             return proxies[0].tracer.create_proxy("call_function", function, args, kwargs)
         return function(*args, **kwargs)
 
