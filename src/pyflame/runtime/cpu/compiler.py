@@ -18,6 +18,7 @@ from pyflame.core import knobs
 from pyflame.core.errors import CompileError
 from pyflame.runtime.cache import DiskCache, digest
 from pyflame.runtime.cpu import arm, prebuilt
+from pyflame.runtime.cpu.headers import INTRINSICS, ReadHeaders
 from pyflame.runtime.kernels import KernelTable
 from pyflame.runtime.sources import explain_failure, include_dir, scratch_folder
 
@@ -122,6 +123,8 @@ class CompilerC(KernelTable[int]):
         self.flags = (*flags, *knobs.CPU_FLAGS.text().split())
         headers = kernel_files()
         super().__init__(self.cache, digest(self.version, " ".join((*self.flags, *_GENERATED_FLAGS)), headers))
+        gcc = "clang" not in self.version
+        self._headers = ReadHeaders(path, self.cache, digest(self.version, headers)) if gcc else None
         level = None if knobs.CPU_FLAGS.text() else prebuilt.level_of(self.isa)
         name = prebuilt.library_name(level, level_flags(level), headers) if level else ""
         self._prebuilt = prebuilt.open_library(prebuilt.folder() / name) if level else None
@@ -179,10 +182,25 @@ class CompilerC(KernelTable[int]):
             file = folder / "kernels.c"
             out = folder / "kernels.so"
             file.write_text(source)
-            kind = _TEMPLATE_FLAGS if "#define" in source else _GENERATED_FLAGS
-            command = [self.path, *self.flags, *kind, *include_flags(), str(file), "-o", str(out), "-lm"]
-            # In a session of its own: Ctrl-C is for us, and kernels of other threads are compiled meanwhile.
-            done = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
+            template = "#define" in source
+            flags = [*self.flags, *(_TEMPLATE_FLAGS if template else _GENERATED_FLAGS), *include_flags()]
+            command = [self.path, *flags, str(file), "-o", str(out), "-lm"]
+            read = self._read_headers(source, template, flags)
+            done = _ran([*command, *read])
+            if done.returncode and read:
+                done = _ran(command)
+                if not done.returncode and self._headers is not None:
+                    self._headers.give_up()
             if done.returncode:
                 raise CompileError(f"[compile] {self.path} refused a kernel:\n{explain_failure(done.stderr, source)}")
             return out.read_bytes()
+
+    def _read_headers(self, source: str, template: bool, flags: Sequence[str]) -> list[str]:
+        if self._headers is None or not source.startswith(self.head):
+            return []
+        return self._headers.options(self.head + INTRINSICS * template, flags)
+
+
+def _ran(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    # In a session of its own: Ctrl-C is for us, and kernels of other threads are compiled meanwhile.
+    return subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
