@@ -22,7 +22,7 @@ from pyflame.runtime.cpu.prebuilt import level_of
 pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGED = {".py", ".pyi", ".typed", ".c", ".h", ".hip", ".def", ".css", ".html", ".js"}
+PACKAGED = {".py", ".pyi", ".typed", ".c", ".h", ".hip", ".def", ".css", ".html", ".js", ".npz"}
 STEP = """
 import pyflame as pf
 from pyflame import nn, optim
