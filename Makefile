@@ -40,6 +40,8 @@ serve: $(SERVE) ## serve a small language model on http://127.0.0.1:8000; ARGS="
 test: WHICH = $(if $(ARGS),,-m 'not thorough')
 test: test-all ## run the tests on two workers, of alike and slow ones a share; with ARGS all that these choose
 
+# Hundreds of tests start programs: without compiled files each of these would compile all of the package.
+test-all: export PYTHONDONTWRITEBYTECODE =
 test-all: $(DEV) ## run also the tests that cost minutes and rarely find anything
 	$(if $(ARGS),,$(BIN)/python -m tests.warm $(if $(WHICH),,--all))
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(WHICH) $(ARGS)
