@@ -8,6 +8,7 @@ import torch
 
 import pyflame as pf
 from pyflame import nn
+from tests.chosen import chosen
 from tests.nn.compare import Batches, Case, case, made
 
 X = (3, 4, 5)
@@ -46,11 +47,14 @@ IN_PLACE = [
     case("Threshold", 1, 2, True),
 ]
 
-batches = Batches(ACTIVATIONS)
+
+@pytest.fixture(scope="module")
+def batches(request: pytest.FixtureRequest) -> Batches:
+    return Batches(chosen(request, test_activation, "c"))
 
 
 @pytest.mark.parametrize("c", ACTIVATIONS, ids=lambda c: c.id)
-def test_activation(c: Case) -> None:
+def test_activation(c: Case, batches: Batches) -> None:
     batches.check(c)
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from pyflame import nn
+from tests.chosen import chosen
 from tests.nn.compare import Batches, Case, Fixed, case, made
 
 IMAGE = (2, 4, 7, 6)
@@ -121,12 +122,14 @@ LAYERS = [
 ]
 
 
-batches = Batches(LAYERS)
+@pytest.fixture(scope="module")
+def batches(request: pytest.FixtureRequest) -> Batches:
+    return Batches(chosen(request, test_layer, "c"))
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")  # torch on its own speed
 @pytest.mark.parametrize("c", LAYERS, ids=lambda c: c.id)
-def test_layer(c: Case) -> None:
+def test_layer(c: Case, batches: Batches) -> None:
     batches.check(c)
 
 

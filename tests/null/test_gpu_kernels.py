@@ -27,6 +27,7 @@ from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.kernels import scatter_gpu
 from pyflame.runtime.rocm.clang import ClangHip
 from pyflame.tensor import Tensor
+from tests.chosen import chosen
 from tests.null.test_gpu_text import Build, Emulator, clang, metadata, named, planned, symbol
 
 __all__ = ["clang"]  # a fixture
@@ -218,10 +219,11 @@ EMULATED = {"tiny": (TINY, cases_of(pf.float32, pf.int64, pf.bfloat16))}
 
 
 @pytest.fixture(scope="module")
-def emulators(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Emulator]:
+def emulators(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Emulator]:
     def make(name: str) -> Emulator:
         target, cases = EMULATED[name]
-        return Emulator(cases, target, True, tmp_path_factory.mktemp("kernels"), source_of)
+        wanted = {n: cases[n] for n in chosen(request, test_computes_what_numpy_computes, "name", target=name)}
+        return Emulator(wanted, target, True, tmp_path_factory.mktemp("kernels"), source_of)
 
     return functools.cache(make)
 

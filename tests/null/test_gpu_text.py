@@ -35,6 +35,7 @@ from pyflame.ir import OPS, Node
 from pyflame.ir.kernel import Draft, GpuSource, Launch
 from pyflame.runtime.cache import digest
 from pyflame.runtime.rocm.clang import ClangHip, find_clang
+from tests.chosen import chosen
 from tests.emulated import PARTED, host_compiler, kept_for_host
 from tests.needs import need
 from tests.plans import long_positions
@@ -604,8 +605,9 @@ EMULATED = {
 @pytest.fixture(scope="session", params=EMULATED)
 def emulator(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Emulator:
     target, aligned = EMULATED[request.param]
+    cases = chosen(request, test_computes_what_the_cpu_computes, "name", emulator=request.param)
     with long_positions() if request.param == "64-bit positions" else nullcontext():
-        return Emulator(CASES, target, aligned, tmp_path_factory.mktemp("emulator"))
+        return Emulator({n: CASES[n] for n in cases}, target, aligned, tmp_path_factory.mktemp("emulator"))
 
 
 def compare(case: Planned, emulator: Emulator, expected: list[Any]) -> None:
