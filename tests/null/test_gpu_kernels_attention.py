@@ -145,6 +145,7 @@ def test_builds_without_spills(name: str, clang: ClangHip) -> None:
             assert found.occupancy >= 2 and (found.global_loads is None or found.global_loads.get(16)), shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

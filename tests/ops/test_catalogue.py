@@ -43,7 +43,7 @@ def test_gradient(op: OpDef, sample: Sample) -> None:
 DTYPES = (pf.bool_, pf.uint8, pf.int8, pf.int16, pf.int32, pf.int64, pf.float16, pf.bfloat16)
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(6)
 @needs_torch
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def results(lib: Any, name: str) -> list[Any]:
     return [v.detach().resolve_conj().numpy() for v in found]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", CASES)
 def test_as_in_torch(name: str) -> None:
     ours, theirs = results(pf, name), results(torch, name)

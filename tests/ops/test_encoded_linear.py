@@ -99,7 +99,7 @@ def width_of(kind: Encoding, blocks: int) -> int:
     return blocks * max(kind.block, 32)
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(8)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_encoding(kind: Encoding) -> None:
     odd = list(ENCODINGS).index(kind.name) % 2
@@ -113,7 +113,7 @@ def test_every_encoding_in_every_shape(kind: Encoding) -> None:
         check(kind, rows, out, width_of(kind, blocks), bias=out % 2 == 0, bits=(8, 16, 32))
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(6)
 @pytest.mark.parametrize("name", MAIN)
 @pytest.mark.parametrize("rows", [1, 17])
 def test_odd_shapes(name: str, rows: int) -> None:

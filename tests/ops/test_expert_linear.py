@@ -49,7 +49,7 @@ def check(name: str | None, shape: str, dtype: str = "float32", bits: int = 16, 
     assert error(got.astype(np.float64), want) <= most + STORED[dtype]
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(6)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", ["q4_0", "q6_k", "int4_g32", None])
 def test_every_shape(name: str | None, shape: str) -> None:

@@ -41,7 +41,7 @@ def test_many_rows_are_moved_in_parts() -> None:
     np.testing.assert_array_equal(as_stored(interleaved(rows, kind, 4), kind, 4, 5003), rows)
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(6)
 @pytest.mark.skipif("asimddp" not in get_device(CPU).target.isa, reason="others take offsets off in floats")
 @pytest.mark.parametrize("kind", KINDS)
 def test_same_bits_for_few_and_many_rows(kind: Encoding) -> None:
@@ -55,7 +55,7 @@ def test_same_bits_for_few_and_many_rows(kind: Encoding) -> None:
         assert got.tobytes() == want[:rows].tobytes()
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(6)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rows", [1, 5, 17])
 def test_against_rounded_x(kind: Encoding, rows: int) -> None:

@@ -50,7 +50,7 @@ def test_other_tests_may_set_flags_of_torch() -> None:
     assert not torch.backends.flags_frozen()
 
 
-@pytest.mark.share(8)
+@pytest.mark.share(12)
 @needs_torch
 @pytest.mark.parametrize("name", NAMES)
 def test_samples_and_error_inputs(name: str) -> None:

@@ -62,7 +62,7 @@ def elementwise_ops(arity: int) -> list[OpDef]:
     ]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("op", elementwise_ops(1), ids=lambda op: op.name)
 def test_of_one_number(op: OpDef) -> None:
     compare(op.name, lambda x: run_op(op, (x,), {}), lambda x: torch_call(op, (x,), {}), points(op))
@@ -72,7 +72,7 @@ _NUMBER_SECOND = ("leaky_relu", "elu")  # their slope is a number in PyTorch
 _NO_GRADIENT_FIRST = ("zeta", "igamma", "igammac")
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("op", elementwise_ops(2), ids=lambda op: op.name)
 def test_of_two_numbers(op: OpDef) -> None:
     if op.name in _NUMBER_SECOND:
@@ -244,7 +244,7 @@ def _floats(t: Any, values: list[float]) -> Any:
     return t.tensor(values, dtype=t.float64)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", CASES)
 def test_of_many_numbers(name: str) -> None:
     make, arrays = CASES[name]

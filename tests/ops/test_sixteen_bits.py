@@ -60,7 +60,7 @@ def results(fn: Callable[..., Any], arrays: list[Any], dtype: pf.DType) -> list[
     return [t.detach().to(pf.float64).numpy() for t in (out, *(leaf.grad for leaf in leaves))]
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(6)
 @pytest.mark.parametrize("dtype", EPS, ids=lambda d: d.name)
 @pytest.mark.parametrize("name", CASES)
 def test_against_float64(name: str, dtype: pf.DType) -> None:

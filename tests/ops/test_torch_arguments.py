@@ -26,7 +26,7 @@ MODES = [
 ]
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(6)
 @needs_torch
 @pytest.mark.parametrize(("spatial", "mode"), MODES)
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_interpolate(spatial: tuple[int, ...], mode: str, options: dict[str, Any
         same(ours.grad, theirs.grad)
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(6)
 @needs_torch
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("size", [(2, 3), (9, 5), (7, 7), (1, 20)])
@@ -173,7 +173,7 @@ def test_older_words(lib: Any) -> None:
     assert lib.zeros(2).copy_(lib.ones(2), non_blocking=True).tolist() == [1.0, 1.0]
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(6)
 @needs_torch
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["bilinear", "nearest"])

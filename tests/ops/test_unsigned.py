@@ -91,7 +91,7 @@ def others(name: str, device: str) -> dict[str, Case]:
     }
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(6)
 @pytest.mark.parametrize("device", ["cpu", "sim:gfx942", "sim:gfx1100"])
 @pytest.mark.parametrize("name", NAMES)
 def test_ops(name: str, device: str) -> None:

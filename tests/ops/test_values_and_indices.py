@@ -34,7 +34,7 @@ def _same(got: Any, want: Any) -> None:
         np.testing.assert_array_equal(np.asarray(ours.to(pf.float64)), theirs.double().numpy())
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(6)
 @needs_torch
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", PAIRS)

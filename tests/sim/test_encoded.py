@@ -63,7 +63,6 @@ PRODUCTS = {
 
 
 @pytest.mark.slow
-@one_in_three
 @pytest.mark.parametrize("target", PRODUCTS)
 def test_products_of_many_rows(target: str) -> None:
     """Lines and rows that no tile ends with, in one plan."""

@@ -834,7 +834,7 @@ def close(got: Array, want: Array) -> None:
     np.testing.assert_allclose(got.astype(np.float64), right, rtol=loose, atol=loose * scale)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(20)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_kernels(name: str, target: str) -> None:
@@ -862,7 +862,7 @@ def run_family(family: Family, target: str) -> None:
     assert not missed, "\n".join(missed)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(20)
 @pytest.mark.parametrize("target", ["gfx942", "gfx90a", "gfx950"])
 def test_decoding_by_tiles(target: str) -> None:
     """Where waves have 64 lanes."""

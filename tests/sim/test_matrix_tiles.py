@@ -161,6 +161,7 @@ def test_a_few_convolutions(target: str) -> None:
                 gemm_cases.check([t.numpy() for t in case.outputs], case)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "target", [pytest.param(t, marks=pytest.mark.thorough if t in OTHERS else ()) for t in HEADERS]
 )
