@@ -12,7 +12,7 @@ from pyflame.core.errors import CompileError
 from pyflame.kernels import matmul_gpu, tile_gpu
 from pyflame.runtime.gpu.compiler import GpuKernels
 from pyflame.runtime.kernels import KernelTable
-from tests.libs.test_plans import NAME, Bench, bench, explained, prefer, random
+from tests.libs.bench import NAME, Bench, bench, explained, prefer, random
 
 __all__ = ["bench"]  # a fixture
 

@@ -20,9 +20,9 @@ from pyflame.libs.gemm import GemmSpec
 from pyflame.libs.rocm.hipblaslt import HipBlasLt
 from pyflame.runtime.sim.hip.types import hipStreamNonBlocking
 from pyflame.runtime.sim.hip.work import Scheduler
+from tests.libs.bench import prefer
 from tests.libs.hosts import SimLt
 from tests.libs.numpy_lt import BLAS, HIP
-from tests.libs.test_plans import prefer
 from tests.libs.ways import every_way
 from tests.sim.devices import KERNEL_MODES, own_gpus
 from tests.sim.machines import Host
