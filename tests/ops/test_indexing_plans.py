@@ -81,12 +81,12 @@ def test_bad_index_tensor_names_the_line() -> None:
     for index in (3, -4):
         y = x[pf.tensor([0, index])]  # the line to be named
         line = _here() - 1
-        with pytest.raises(pf.IndexError, match=rf"\[-3, 2\] but got {index}; called at .*test_indexing_plans.py:{line}"):
+        with pytest.raises(pf.IndexError, match=rf"\[-3, 2\] but got {index}; called at .*plans.py:{line}"):
             y.numpy()
         z = pf.tensor(X)
         z[pf.tensor([0, index])] = 1.0  # and this one
         line = _here() - 1
-        with pytest.raises(pf.IndexError, match=rf"\[-3, 2\] but got {index}; called at .*test_indexing_plans.py:{line}"):
+        with pytest.raises(pf.IndexError, match=rf"\[-3, 2\] but got {index}; called at .*plans.py:{line}"):
             z.numpy()
 
 
