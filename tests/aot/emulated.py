@@ -15,7 +15,7 @@ from pyflame.runtime.gpu.device import GpuDevice
 from pyflame.runtime.rocm.clang import ClangHip
 from pyflame.transform.aot import AotPlan
 from tests.emulated import EmulatedDriver
-from tests.null.test_gpu_text import host_library
+from tests.null.texts import host_library
 
 
 class HostDriver(EmulatedDriver):

@@ -23,7 +23,7 @@ from pyflame.runtime.sim.elf import Module
 from pyflame.runtime.sim.memory import Memory
 from tests.io.test_damage import mutations
 from tests.needs import need
-from tests.null.test_gpu_text import metadata as read_by_llvm
+from tests.null.texts import metadata as read_by_llvm
 
 GFX = [name for name, target in TARGETS.items() if target.language == "hip"]
 

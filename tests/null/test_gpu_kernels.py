@@ -28,7 +28,7 @@ from pyflame.kernels import scatter_gpu
 from pyflame.runtime.rocm.clang import ClangHip
 from pyflame.tensor import Tensor
 from tests.chosen import chosen
-from tests.null.test_gpu_text import Build, Emulator, clang, metadata, named, planned, symbol
+from tests.null.texts import Build, Emulator, clang, metadata, named, planned, symbol
 
 __all__ = ["clang"]  # a fixture
 # For gfx90a, gfx1100 and gfx1201 tests/aot/test_kernels.py builds a program with each of these kernels.

@@ -18,8 +18,8 @@ from tests.gpu.attention_cases import CASES, DECODED, DECODED_TILES, added, atte
 from tests.gpu.gemm_cases import check
 from tests.gpu.programs import Program, named, symbol
 from tests.null.test_gpu_kernels_gemm import RUN_ON, Emulated
-from tests.null.test_gpu_text import clang
 from tests.null.test_matrix_tiles import nvcc
+from tests.null.texts import clang
 from tests.ops.test_attention_paged import CASES as PAGED
 from tests.ops.test_attention_paged import numbers
 from tests.plans import plan_of

@@ -28,9 +28,9 @@ from tests.emulated import emulated_device
 from tests.gpu import encoded_cases
 from tests.gpu.gemm_cases import Case
 from tests.null.test_gpu_kernels_gemm import AMD, Emulated
-from tests.null.test_gpu_text import clang, metadata, named, planned, symbol
 from tests.null.test_matrix_async import AMPERE, BLOCKS, HOPPER, blocks, only
 from tests.null.test_matrix_tiles import nvcc
+from tests.null.texts import clang, metadata, named, planned, symbol
 
 __all__ = ["clang"]  # a fixture
 WIDTH = 4096

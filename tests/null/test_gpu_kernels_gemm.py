@@ -21,7 +21,7 @@ from pyflame.runtime.rocm.metadata import read_metadata
 from tests.emulated import PARTED, EmulatedCompiler
 from tests.gpu.gemm_cases import CASES, Build, Case, check
 from tests.gpu.programs import Program, named, symbol
-from tests.null.test_gpu_text import clang
+from tests.null.texts import clang
 
 __all__ = ["clang"]  # a fixture
 AMD = [name for name, target in TARGETS.items() if target.language == "hip"]

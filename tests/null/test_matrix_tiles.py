@@ -31,7 +31,7 @@ from tests.gpu import conv_cases
 from tests.gpu.gemm_cases import Array, Build, Case, check, product, trained
 from tests.gpu.programs import Program, named, symbol
 from tests.null.test_gpu_kernels_gemm import AMD, Emulated
-from tests.null.test_gpu_text import clang
+from tests.null.texts import clang
 
 __all__ = ["clang"]  # a fixture
 DTYPES = (pf.bfloat16, pf.float16, pf.int8, pf.float32, pf.float64)

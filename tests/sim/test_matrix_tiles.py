@@ -19,7 +19,8 @@ from pyflame.core.targets import TARGETS
 from pyflame.kernels.matrix_cores import matrix_kind, matrix_tiles
 from tests.gpu import attention_cases, conv_cases, gemm_cases
 from tests.gpu.gemm_cases import product
-from tests.sim.test_hand_kernels import Case, Family, misaligned, numbers, run_family
+from tests.sim.families import Case, Family, misaligned, numbers
+from tests.sim.test_hand_kernels import run_family
 
 HEADERS = {
     "gfx942": "pf_mma_mfma.h", "gfx1100": "pf_mma_wmma.h", "gfx90a": "pf_mma_mfma.h", "gfx950": "pf_mma_mfma.h",
