@@ -16,17 +16,20 @@ from tests.needs import needs_torch
 from tests.oracle import check_forward, check_gradient, torch_call, torch_tensor
 from tests.seed import share
 
-# `make test` runs a third of them, others for each state of the code; tests/warm.py compiles their kernels first.
+# `make test` runs an eighth of them, others for each state of the code; tests/warm.py compiles their kernels first.
 SAMPLES = {f"{op.name}-{number}": (op, sample) for op, number, sample in cases()}
-THIRD = share(SAMPLES, 3)
-CASES = [pytest.param(*s, id=i, marks=() if i in THIRD else pytest.mark.thorough) for i, s in SAMPLES.items()]
+CHOSEN = share(SAMPLES, 8)
+CASES = [pytest.param(*s, id=i, marks=() if i in CHOSEN else pytest.mark.thorough) for i, s in SAMPLES.items()]
+all_chosen = pytest.mark.share(1)  # no smaller share of these, and the same ones in each test
 
 
+@all_chosen
 @pytest.mark.parametrize(("op", "sample"), CASES)
 def test_forward_float64(op: OpDef, sample: Sample) -> None:
     check_forward(op, sample, pf.float64)
 
 
+@all_chosen
 @needs_torch
 @pytest.mark.parametrize(("op", "sample"), CASES)
 def test_forward_float32_and_transposed(op: OpDef, sample: Sample) -> None:
@@ -34,6 +37,7 @@ def test_forward_float32_and_transposed(op: OpDef, sample: Sample) -> None:
     check_forward(op, sample, pf.float32, transposed=True)
 
 
+@all_chosen
 @needs_torch
 @pytest.mark.parametrize(("op", "sample"), [c for c in CASES if c.values[1].grad])
 def test_gradient(op: OpDef, sample: Sample) -> None:
