@@ -21,8 +21,8 @@ from pyflame.core.state import state
 from tests.needs import torch
 from tests.seed import share
 
-MANY = 4  # of a function with more cases `make test` runs every sixth
-SHARE = 6  # and of slow tests too, where they do not say otherwise
+MANY = 4  # of a function with more cases `make test` runs every eighth
+SHARE = 8  # and of slow tests too, where they do not say otherwise
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
