@@ -22,8 +22,8 @@ def texts(count: int, template: bool = False) -> list[str]:
     return [head + TEXT.replace("NUMBER", str(n)) for n in range(count)]
 
 
-def compiler(folder: Path) -> CompilerC:
-    return CompilerC(need(shutil.which("gcc"), "gcc"), DiskCache(folder))
+def compiler(folder: Path, limit: int | None = None) -> CompilerC:
+    return CompilerC(need(shutil.which("gcc"), "gcc"), DiskCache(folder, limit))
 
 
 def sevens(made: CompilerC, given: list[str]) -> list[float]:
@@ -50,6 +50,10 @@ def test_the_second_kernel_finds_them_read(template: bool, tmp_path: Path) -> No
 def test_templates_and_generated_texts_have_their_own(tmp_path: Path) -> None:
     sevens(compiler(tmp_path), [*texts(2), *texts(2, template=True)])
     assert len(read(tmp_path)) == 2
+
+
+def test_a_small_cache_keeps_its_room_for_kernels(tmp_path: Path) -> None:
+    assert sevens(compiler(tmp_path, 4 << 20), texts(3)) == [7, 7, 7] and not read(tmp_path)
 
 
 @pytest.mark.parametrize("gone", [False, True])

@@ -18,6 +18,7 @@ from pyflame.runtime.sources import scratch_folder
 INTRINSICS = (
     "#if defined(__x86_64__)\n#include <immintrin.h>\n#elif defined(__aarch64__)\n#include <arm_neon.h>\n#endif\n"
 )
+_PART = 16  # of the cache is the most that they may take: kernels would have to go
 _ENDING = ".gch"  # gcc looks for it beside the file that -include names
 
 
@@ -41,7 +42,7 @@ class ReadHeaders:
                 self._asked[name] += 1
                 if found is None and self._asked[name] == 1:
                     return []
-                if found is None and (code := self._read(text, flags)) is not None:
+                if found is None and (code := self._read(text, flags)) and len(code) <= self.cache.limit // _PART:
                     found = self.cache.write(name, code)
                 self._options[name] = [] if found is None else ["-include", str(found).removesuffix(_ENDING)]
             return self._options[name]
