@@ -61,6 +61,7 @@ def test_levels_change_what_they_say(library: Any) -> None:
     assert kinds(model)[1] == "BatchNorm2d" and np.array_equal(model(x).detach().numpy(), want)  # it stayed as it was
 
 
+@pytest.mark.slow
 def test_a_change_that_is_too_coarse_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(rewrites.ALLOWED, "balanced", 1e-5)
     tool = AMDOptimizer(AMDConfig(device=SIM))

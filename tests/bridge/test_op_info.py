@@ -16,6 +16,7 @@ _SWEEP = "import sys; from tests.bridge.sweep import main; main(sys.argv[1:])"
 FEW = ("gather", "nn.functional.conv2d", "sort")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [FEW, pytest.param((), marks=pytest.mark.thorough)], ids=["few", "all"])
 def test_samples(names: Sequence[str]) -> None:
     """No result differs from eager torch's, nothing raises, and 95% of what there is to run runs wholly here."""

@@ -30,6 +30,7 @@ def _torchrun(*args: str) -> tuple[int, str]:
     return process.returncode, output
 
 
+@pytest.mark.slow
 @needs_torch
 @pytest.mark.parametrize("restarts", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_a_job_whose_rank_dies_ends_with_the_weights_of_one_process(tmp_path: Path, restarts: int) -> None:

@@ -47,6 +47,7 @@ def test_another_text_is_replayed_from_its_first_step_on(tmp_path: Path) -> None
     assert sorted(replays.values()) == [1, 1, 8]  # the prompt, the first token and all others
 
 
+@pytest.mark.slow
 def test_tokens_are_read_while_the_next_step_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each step the host waits for the copy of its tokens, which lies before the next step in the stream."""
     model = Model(load_decoder(make("llama", tmp_path)[0], GPU), None, None, GPU, pf.float32, 64)

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seconds", "seed"), [("10", "20000"), pytest.param("300", "1000000", marks=pytest.mark.thorough)]
 )

@@ -163,6 +163,7 @@ def test_branches_learn_the_same_in_any_order(monkeypatch: pytest.MonkeyPatch) -
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_branch_that_does_not_wait_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYFLAME_GRAPH_BRANCHES", "2")
     monkeypatch.setattr(capture, "steps", lambda plan: [replace(step, after=-1) for step in steps(plan)])

@@ -29,6 +29,7 @@ def bench() -> Bench:
     return Bench("cpu", small=True, rounds=1, iterations=2, warmup=1, limit=100e9)
 
 
+@pytest.mark.slow
 @needs_torch
 @pytest.mark.parametrize(
     "names",
