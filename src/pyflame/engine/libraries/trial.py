@@ -29,11 +29,12 @@ FENCE = 4096  # bytes around each buffer that nobody may write
 FILL = 0xFF  # NaN as any float: what was not written is no number
 PERIOD = 262_139  # a prime: numbers that repeat so fall differently into each row of a matrix
 ROUNDS = 5
+SINGLE = 3  # runs by themselves before: another program on the GPU, or a slow host, may get in between one
 SECONDS = 1e-3  # of one round
 MOST = 50  # launches in a round
 FLOPS_OF_A_BYTE = 64  # of a launch that waits for memory, at most
 PIECES, PIECE = 256, 4096  # of a result that are compared, and their bytes; of a smaller one all
-HOPELESS, LATE = 2.0, 50e-6  # times as long as another, and what the host may take to launch: not worth rounds
+HOPELESS, LATE = 2.0, 50e-6  # so many times as long as another, and a slow launch: not worth rounds
 
 
 class TrialBuffers:
@@ -157,10 +158,10 @@ class Trial:
     def seconds(self, best: float = math.inf) -> float:
         """The median of several rounds on the GPU. A round is a graph, so that small launches do not time the host.
 
-        `best`: how long another takes. What is far behind is timed by one run, which the host may have kept waiting.
+        `best`: how long another takes. What is far behind gets no rounds, but the best of a few single runs.
         """
         self.start()
-        once = max(_timed(self.device, self.start), 1e-7)
+        once = max(min(_timed(self.device, self.start) for _ in range(SINGLE)), 1e-7)
         if once > HOPELESS * best + LATE:
             return once
         repeats = max(1, min(MOST, int(SECONDS / once)))
