@@ -341,6 +341,7 @@ def _decide(plan: Draft, contest: Contest, device: GpuDevice) -> Choice:
         return taken
 
     def check(candidate: Candidate, ours: Candidate) -> Verdict:
+        buffers_of_trials.clear()  # all are timed by now, and this takes as much memory again
         offer = candidate.run
         dtype = key.dtypes.split()[0]
         return verdict(device, offer.product, offer.call, dtype, offer.terms, offer.looser, offer.subnormals)
