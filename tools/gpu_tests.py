@@ -53,7 +53,8 @@ def main(argv: list[str]) -> int:
         parser.error(f"there is no test_*.py in {options.folder}")
     parts = -(-(os.cpu_count() or 1) // len(files))
     jobs = [(file, f"{n + 1}/{parts}") for file in files for n in range(parts)]
-    with tempfile.TemporaryDirectory() as scratch:
+    # what was ended may have children that still write there
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         logs = options.logs or Path(scratch)
         logs.mkdir(parents=True, exist_ok=True)
         places = [logs / f"{file.stem}.{which.replace('/', '-of-')}.log" for file, which in jobs]

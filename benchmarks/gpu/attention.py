@@ -60,7 +60,9 @@ def decode(bench: Bench, section: str = "decode") -> None:
         bench.add(section, Line(name, nbytes, "GB/s", seconds, failed=failed, goals={"copy": 0.80, "torch": 1.0}))
 
 
-def _step(attend: Any, gradients: bool, **options: Any) -> Any:
+def _step(attend: Any, arrays: list[Any], causal: bool, gradients: bool) -> Any:
+    options = {"is_causal": causal, "enable_gqa": arrays[0].shape[1] != arrays[1].shape[1]}
+
     def step(q: Any, k: Any, v: Any, g: Any) -> Any:
         if not gradients:
             return attend(q, k, v, **options)
@@ -74,7 +76,7 @@ def _step(attend: Any, gradients: bool, **options: Any) -> Any:
 
 def _ours(bench: Bench, arrays: list[Any], causal: bool, gradients: bool) -> dict[str, Call]:
     given = [pf.tensor(a, device=bench.device) for a in arrays]
-    step = pf.jit(_step(pf.scaled_dot_product_attention, gradients, is_causal=causal))
+    step = pf.jit(_step(pf.scaled_dot_product_attention, arrays, causal, gradients))
 
     def run() -> Any:
         result = step(*given)
@@ -88,6 +90,5 @@ def _torch(bench: Bench, arrays: list[Any], causal: bool, gradients: bool) -> di
     import torch
 
     given = [torch_tensor(a, bench.torch_device) for a in arrays]
-    attend = torch.nn.functional.scaled_dot_product_attention
-    step = _step(attend, gradients, is_causal=causal, enable_gqa=arrays[0].shape[1] != arrays[1].shape[1])
+    step = _step(torch.nn.functional.scaled_dot_product_attention, arrays, causal, gradients)
     return {"torch": functools.partial(step, *given)}

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-from platformdirs import user_cache_dir
-
 from pyflame.core.errors import NotSupportedError
 
 __all__ = ["HASH_REGEX", "download_url_to_file", "get_dir", "load", "load_state_dict_from_url", "urlparse"]
@@ -41,7 +39,9 @@ download_url_to_file = load_state_dict_from_url
 
 
 def _get_torch_home() -> str:
-    return user_cache_dir("pyflame")
+    import platformdirs  # imported here: nothing else of torch's paths needs it
+
+    return platformdirs.user_cache_dir("pyflame")
 
 
 def get_dir() -> str:

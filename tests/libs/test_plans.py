@@ -161,12 +161,14 @@ def test_ours_may_win(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     assert launch.why.startswith("own tiled GEMM; measured 1 ms; hipBLASLt 2 ms")
 
 
-def test_times_are_of_graphs(bench: Bench) -> None:
-    """With nothing faked: both ways run, are captured and timed, and one wins."""
+@pytest.mark.parametrize(("hopeless", "rounds"), [(1e9, 3), (1e-9, 1)], ids=["all", "the first"])
+def test_times_are_of_graphs(bench: Bench, monkeypatch: pytest.MonkeyPatch, hopeless: float, rounds: int) -> None:
+    """With nothing faked: both ways run, are captured and timed, and one wins. What is far behind gets no rounds."""
+    monkeypatch.setattr("pyflame.engine.libraries.trial.HOPELESS", hopeless)
     x = pf.tensor(A, device=str(NAME))
     graphs = len(bench.device.driver.graphs)
     report, got = explained(lambda: x @ x.T)
-    assert len(bench.device.driver.graphs) == graphs + 3  # ours, and two proposals
+    assert len(bench.device.driver.graphs) == graphs + rounds  # of ours, and of two proposals
     assert "measured" in report.launches[0].why and "ms" in report.launches[0].why
     np.testing.assert_allclose(got, A @ A.T, rtol=1e-4, atol=1e-4)
 

@@ -96,7 +96,7 @@ def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pat
     decide._libraries.pop(device, None)
 
 
-def faster_with_a_library(self: Any) -> float:
+def faster_with_a_library(self: Any, best: float) -> float:
     self.start()
     return 1e-3 if any(not isinstance(run, list) for run in self._executable._runs) else 2e-3
 

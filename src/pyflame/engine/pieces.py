@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,3 +27,15 @@ def fetched(device: GpuDevice, address: int, nbytes: int) -> np.ndarray[Any, Any
     out = np.empty(nbytes, np.uint8)
     device.download(out.ctypes.data, address, nbytes)
     return out
+
+
+def gathered(device: GpuDevice, address: int, parts: Sequence[tuple[int, int]]) -> np.ndarray[Any, Any]:
+    """The bytes of parts behind an address, put together on the device: each fetch waits for it."""
+    if len(parts) == 1:
+        ((start, nbytes),) = parts
+        return fetched(device, address + start, nbytes)
+    together, end = device.allocate(sum(nbytes for _, nbytes in parts)), 0
+    for start, nbytes in parts:
+        device.copy(together.address + end, address + start, nbytes)
+        end += nbytes
+    return fetched(device, together.address, end)

@@ -172,21 +172,17 @@ template <class C> struct pf_attending_async {
   PF_MEMBER pf_piece *known_at(int turn) const { return lds + KNOWN_AT + turn % STAGES * KNOWN; }
 
   /* Of each place in LDS for x and for y: whether it is full, and whether it is empty again; of own lines, which come with the
-   * first x, the latter. One lane arrives for its wave, once all are there; compute-sanitizer's racecheck follows that
-   * lane alone, and takes what the others did for races. */
+   * first x, the latter. Every lane arrives for itself: one for its wave is no faster, and compute-sanitizer's racecheck
+   * would take what the others did for races. */
   PF_MEMBER uint64_t *full(int y, int turn) const { return (uint64_t *)(lds + BARRIERS_AT + y * STAGES + turn % STAGES); }
   PF_MEMBER uint64_t *empty(int y, int turn) const { return full(y, turn) + 1; }
   PF_MEMBER uint64_t *own_empty() const { return (uint64_t *)(lds + BARRIERS_AT + 2 * STAGES) + 1; }
   PF_MEMBER void begin_barriers() const {
     if (pf_thread() < 2 * STAGES + MANY) {
-      pf_mbarrier_begin(full(0, 0) + 2 * pf_thread(), 4);
-      pf_mbarrier_begin(empty(0, 0) + 2 * pf_thread(), 4 * PF_ATT_GROUPS);
+      pf_mbarrier_begin(full(0, 0) + 2 * pf_thread(), 128);
+      pf_mbarrier_begin(empty(0, 0) + 2 * pf_thread(), 128 * PF_ATT_GROUPS);
     }
     pf_barrier();
-  }
-  PF_FN void arrive(uint64_t *at) {
-    pf_wave_sync();
-    if (pf_lane_of_wave() == 0) pf_mbarrier_arrive(at);
   }
 
   /* ---- the warpgroup that copies ----------------------------------------------------------------------------- */
@@ -219,7 +215,7 @@ template <class C> struct pf_attending_async {
   template <int LEFT> PF_FN void tell(uint64_t *&last, uint64_t *next) {
     pf_copies_wait<LEFT>();
     W::publish();
-    if (last) arrive(last);
+    if (last) pf_mbarrier_arrive(last);
     last = next;
   }
   /* Waits until a place that was filled so often has been emptied as often, and tells of all copies before. */
@@ -268,14 +264,14 @@ template <class C> struct pf_attending_async {
     }
   }
   PF_MEMBER void done(int y, int turn) {
-    if constexpr (PF_ROLES) arrive(empty(y, turn));
+    if constexpr (PF_ROLES) pf_mbarrier_arrive(empty(y, turn));
 #if defined(PF_EMULATE)
     if (turn != emptied[y]++) __builtin_trap(); /* or the copies */
 #endif
   }
   PF_MEMBER void done_own(int turn) const {
     if constexpr (PF_ROLES && MANY) {
-      if (turn + 1 == end) arrive(own_empty());
+      if (turn + 1 == end) pf_mbarrier_arrive(own_empty());
     }
   }
   /* They give wgmma their products in turn, so that one makes weights while the other's are multiplied. */

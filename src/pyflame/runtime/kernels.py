@@ -19,6 +19,7 @@ from pyflame.runtime.cache import DiskCache, digest, stats
 
 F = TypeVar("F")
 Text = tuple[str, Sequence[str]]  # of a kernel, and the suffixes of its functions
+FEW, TURNS = 4, 4  # more cores than that find four files each, fewer one
 
 
 class KernelTable(ABC, Generic[F]):
@@ -158,12 +159,16 @@ class KernelTable(ABC, Generic[F]):
 
         started = time.perf_counter()
         keys = list(missing)
+        keys.sort(key=lambda key: len(missing[key][0]), reverse=True)  # long texts take long: they come first
         # A text with macros of its own is a file of its own, and takes as long as many others.
         single = [key for key in keys if "#define" in missing[key][0]]
         small = [key for key in keys if "#define" not in missing[key][0]]
-        jobs = max(1, min(len(os.sched_getaffinity(0)), len(single) + -(-len(small) // 4)))
-        size = max(1, min(self.batch, -(-len(keys) // jobs)))
-        batches = [[key] for key in single] + [small[i : i + size] for i in range(0, len(small), size)]
+        cores = len(os.sched_getaffinity(0))
+        jobs = max(1, min(cores, len(single) + (len(small) if cores > FEW else -(-len(small) // 4))))
+        # Some take thirty times as long as others: many workers find more files, and who is done early takes another.
+        size = max(1, min(self.batch, -(-len(keys) // (jobs * (TURNS if cores > FEW else 1)))))
+        files = -(-len(small) // size)
+        batches = [[key] for key in single] + [small[number::files] for number in range(files)]
         with ThreadPoolExecutor(jobs) as workers:
             built = list(workers.map(lambda batch: self._compile_batch(batch, missing), batches))
         for (library, code), batch in zip(built, batches, strict=True):

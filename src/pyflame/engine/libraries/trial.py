@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +17,7 @@ from pyflame.core.errors import CompileError
 from pyflame.engine.binding import Held
 from pyflame.engine.gpu import GpuRunner
 from pyflame.engine.libraries.tuner import Verdict, compare
-from pyflame.engine.pieces import fetched, pieces
+from pyflame.engine.pieces import fetched, gathered, pieces
 from pyflame.engine.planned_target import planned_target
 from pyflame.engine.texts import gpu_sources, gpu_texts
 from pyflame.engine.value import Value
@@ -28,11 +29,12 @@ FENCE = 4096  # bytes around each buffer that nobody may write
 FILL = 0xFF  # NaN as any float: what was not written is no number
 PERIOD = 262_139  # a prime: numbers that repeat so fall differently into each row of a matrix
 ROUNDS = 5
-SECONDS = 2e-3  # of one round
+SINGLE = 3  # runs by themselves before: another program on the GPU, or a slow host, may get in between one
+SECONDS = 1e-3  # of one round
 MOST = 50  # launches in a round
 FLOPS_OF_A_BYTE = 64  # of a launch that waits for memory, at most
-WHOLE = 4 << 20  # bytes of a result that are compared whole
-PIECES, PIECE = 256, 4096  # of a larger one, and their bytes
+PIECES, PIECE = 256, 4096  # of a result that are compared, and their bytes; of a smaller one all
+HOPELESS, LATE = 2.0, 50e-6  # so many times as long as another, and a slow launch: not worth rounds
 
 
 class TrialBuffers:
@@ -99,9 +101,8 @@ class TrialBuffers:
         """What lies in a kernel's buffer: all of it, or pieces from its begin to its end."""
         buffer, offset = self.plan.launches[0].buffers[number]
         nbytes = self.plan.buffers[buffer].nbytes - offset
-        first, parts = self._address(number), [(0, nbytes)] if nbytes <= WHOLE else pieces(nbytes, PIECE, PIECES)
-        raw = np.concatenate([fetched(self.device, first + at, size) for at, size in parts])
-        return raw.view(dtype.numpy)
+        parts = [(0, nbytes)] if nbytes <= PIECES * PIECE else pieces(nbytes, PIECE, PIECES)
+        return gathered(self.device, self._address(number), parts).view(dtype.numpy)
 
     def trespassed(self) -> str:
         """Where somebody has written who may not; empty: nowhere."""
@@ -154,10 +155,16 @@ class Trial:
     def start(self) -> None:
         self._executable.launch(self._kernel_args)
 
-    def seconds(self) -> float:
-        """The median of several rounds on the GPU. A round is a graph, so that small launches do not time the host."""
+    def seconds(self, best: float = math.inf) -> float:
+        """The median of several rounds on the GPU. A round is a graph, so that small launches do not time the host.
+
+        `best`: how long another takes. What is far behind gets no rounds, but the best of a few single runs.
+        """
         self.start()
-        repeats = max(1, min(MOST, int(SECONDS / max(_timed(self.device, self.start), 1e-7))))
+        once = max(min(_timed(self.device, self.start) for _ in range(SINGLE)), 1e-7)
+        if once > HOPELESS * best + LATE:
+            return once
+        repeats = max(1, min(MOST, int(SECONDS / once)))
         if not self._cold:
             return self._round((self.start,), repeats)
         room = self.device.allocate(self._cold)

@@ -1,9 +1,10 @@
 """Which implementation runs a problem: measured once, checked once, remembered.
 
 Implementations of one problem (a kernel of ours, vendor libraries) are timed when the problem is first met on a
-machine, outside of any capture, and the fastest is kept in a file. Before a library is timed, its result is compared
-with our own kernel's on sampled outputs: libraries have been silently wrong on GPUs they claim to support, so a wrong
-one is refused for this op and dtype on this device, with a warning, for as long as its version stays the same.
+machine, outside of any capture, and the fastest that is right is kept in a file. Before a library is chosen, its result
+is compared with our own kernel's on sampled outputs: libraries have been silently wrong on GPUs they claim to
+support, so a wrong one is refused for this op and dtype on this device, with a warning, for as long as its version
+stays the same.
 
 Pure logic: a candidate is a name, a version and something that `measure` and `check` know how to run.
 
@@ -18,6 +19,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -170,15 +172,17 @@ class Tuner:
             if measure is None:
                 assert expect is not None, "without measurements there must be expectations"
                 return self._expected(sorted(candidates, key=expect), key, check, refused)
-            refused = self._refusals(candidates, ours[0], key, check, refused)
             left = [c for c in candidates if c.name not in refused]
             seconds = self._seconds(left, key, measure, refused) if len(left) > 1 else {}
-            winner = min(seconds, key=lambda n: seconds[n] * _handicap(n, ours[0]), default=ours[0].name)
-            choice = Choice(winner, seconds, refused, measured=True)
+            order = sorted((c for c in left if c.name in seconds), key=lambda c: seconds[c.name] * _handicap(c))
+            winner = self._first_right(order, ours[0], key, check, refused)
+            refused |= {c.name: why for c in left if (why := self._wrong(c, key))}
+            seconds = {name: taken for name, taken in seconds.items() if name not in refused}
+            choice = Choice(winner.name, seconds, refused, measured=True)
             if any((str(key), c.label) in self._absent for c in candidates):
                 self._passing[name] = replace(choice, measured=False)
             else:
-                self._records.put(name, {"winner": winner, "seconds": seconds, "refused": refused})
+                self._records.put(name, {"winner": winner.name, "seconds": seconds, "refused": refused})
             return choice
 
     def knows(self, candidates: Sequence[Candidate], key: Key) -> bool:
@@ -192,25 +196,26 @@ class Tuner:
         name = _name(candidates, key)
         return _choice(self._records.get(name), candidates) or self._passing.get(name)
 
-    def _refusals(
+    def _first_right(
         self,
-        candidates: Sequence[Candidate],
+        order: Sequence[Candidate],
         ours: Candidate,
         key: Key,
         check: Callable[[Candidate, Candidate], Verdict],
         refused: dict[str, str],
-    ) -> dict[str, str]:
-        """Check all libraries that are not refused yet; why each that is refused now is."""
+    ) -> Candidate:
+        """The fastest that is right: libraries are checked until one is, and those that are not are refused."""
         failed: dict[str, str] = {}
-        for candidate in candidates:
-            if not candidate.ours and candidate.name not in refused:
-                # a sister may have failed or been refused just now
-                why = failed.get(candidate.blamed, "") or self._blocked(candidate, key)
-                why = why or self._refusal(candidate, ours, key, check)
-                if why:
-                    refused[candidate.name] = failed[candidate.blamed] = why
-        # what was right is refused too where another proposal of the same library was wrong
-        return {c.name: why for c in candidates if (why := refused.get(c.name) or self._wrong(c, key))}
+        for candidate in order:
+            if candidate.ours:
+                break
+            # where one proposal of a library was wrong, or failed, its others are refused too
+            why = failed.get(candidate.blamed) or self._wrong(candidate, key)
+            why = why or self._refusal(candidate, ours, key, check)
+            if not why:
+                return candidate
+            refused[candidate.name] = failed[candidate.blamed] = why
+        return ours
 
     def _expected(
         self,
@@ -280,18 +285,18 @@ class Tuner:
     def _seconds(
         self, left: list[Candidate], key: Key, measure: Callable[[Candidate], float], refused: dict[str, str]
     ) -> dict[str, float]:
+        """How long each takes, but for libraries that fail; of one that does other proposals are not tried."""
         seconds: dict[str, float] = {}
+        failed: dict[str, str] = {}
         for candidate in left:
             if candidate.ours:
                 seconds[candidate.name] = measure(candidate)
                 continue
-
-            def timed(candidate: Candidate = candidate) -> float:
-                return measure(candidate)
-
-            taken, why = self._attempt(candidate, key, timed)
+            taken, why = None, failed.get(candidate.blamed, "")
+            if not why:
+                taken, why = self._attempt(candidate, key, partial(measure, candidate))
             if taken is None:
-                refused[candidate.name] = why
+                refused[candidate.name] = failed[candidate.blamed] = why
             else:
                 seconds[candidate.name] = taken
         return seconds
@@ -319,8 +324,8 @@ def _name(candidates: Sequence[Candidate], key: Key) -> str:
     return f"{key} | {', '.join(sorted(c.label for c in candidates))}"
 
 
-def _handicap(name: str, ours: Candidate) -> float:
-    return 1.0 if name == ours.name else MARGIN
+def _handicap(candidate: Candidate) -> float:
+    return 1.0 if candidate.ours else MARGIN
 
 
 def _choice(entry: Any, candidates: Sequence[Candidate]) -> Choice | None:

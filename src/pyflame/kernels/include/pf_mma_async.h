@@ -70,11 +70,12 @@ PF_FN float pf_cluster_load(const float *at, int rank) {
 PF_FN void pf_meeting_begin(uint64_t *at, int pieces) {
   if (pf_thread() == 0) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(pf_lds_address(at)) : "memory");
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(pf_lds_address(at)), "r"(16 * pieces)
-                 : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   pf_cluster_sync();
+  if (pf_thread() == 0)
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(pf_lds_address(at)), "r"(16 * pieces)
+                 : "memory");
 }
 PF_FN void pf_meeting_send(uint64_t *at, pf_piece *to, int rank, const pf_piece &x) {
   asm volatile(
