@@ -246,9 +246,9 @@ class TracedPlan:
         self._plan = make_plan(_with_numbers(graph, iter(filled)), device)
         self._like = {name: value for name, value in vars(self._plan).items() if name not in _LATER}
         self._layout = CpuLayout(self._plan, cpu())
-        self._trace, self._plain = trace.ended(), numbers
+        self._trace = trace.ended()
         sizes = self._plan.arena_bytes, self._plan.intermediate_bytes
-        self._again = self._trace.function((self._layout.numbers(), sizes), numbers)
+        self._again = self._trace.function((self._layout.numbers(), sizes))
         self._plan_again: Callable[[Sequence[int]], Plan] | None = None
 
     def gives(self, plan: Plan, numbers: Numbers) -> bool:
@@ -279,7 +279,7 @@ class TracedPlan:
     def plan(self, values: Sequence[int]) -> Plan:
         """All of the plan for these values, of which it is known that they fit."""
         if self._plan_again is None:
-            self._plan_again = self._trace.function(self._plan, self._plain)
+            self._plan_again = self._trace.function(self._plan)
         return self._plan_again(values)
 
 
