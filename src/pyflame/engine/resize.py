@@ -169,15 +169,19 @@ def _parts_of(node: Node, attrs: tuple[Any, ...]) -> tuple[int, Numbers]:
     return _kinds.setdefault(kind, next(_numbers)), tuple(numbers)
 
 
-def _frame(value: Any, numbers: list[int]) -> Any:
-    """An attribute without its integers, which `numbers` gets. 1.0, True and 1 are equal, but no equal attributes."""
-    kind = type(value)
-    if kind is int:
-        numbers.append(value)
-        return int
-    if kind is tuple:
-        return tuple([_frame(v, numbers) for v in value])
-    return repr(value) if kind in (float, bool) else value
+def _frame(values: tuple[Any, ...], numbers: list[int]) -> tuple[Any, ...]:
+    """Attributes without their integers, which `numbers` gets. 1.0, True and 1 are equal, but no equal attributes."""
+    out: list[Any] = []
+    for value in values:
+        kind = type(value)
+        if kind is int:
+            numbers.append(value)
+            out.append(int)
+        elif kind is tuple:
+            out.append(_frame(value, numbers))
+        else:
+            out.append(repr(value) if kind is float or kind is bool else value)
+    return tuple(out)
 
 
 def _filled(value: Any, numbers: Iterator[Any]) -> Any:
