@@ -226,6 +226,38 @@ def test_no_length_is_planned_after_a_few(made: Callable[[int], pf.Tensor], foun
     assert plan_stats.misses == before
 
 
+def _two_ways(n: int) -> tuple[pf.Tensor, Array]:
+    """Of 16 rows two ways of seeing them are one, which a plan for just that length would compute once."""
+    x = _numbers(n * 16)
+    y, sums = pf.tensor(x), []
+    for shape in ((n, 16), (16, n)):
+        sums += [pf.exp(y.reshape(shape) * 0.5).sum(1), (y.reshape(shape).T @ y.reshape(shape)).sum(1)]
+    wanted = [np.exp(x.reshape(s) * 0.5).sum(1) for s in ((n, 16), (16, n))]
+    inner = [(x.reshape(s).T @ x.reshape(s)).sum(1) for s in ((n, 16), (16, n))]
+    return pf.cat(sums), np.concatenate([wanted[0], inner[0], wanted[1], inner[1]])
+
+
+def _square(n: int) -> tuple[pf.Tensor, Array]:
+    """At 20 the transposed rows have the weight's shape."""
+    x, w = _numbers(n, 20), _numbers(20, 20)
+    y, v = pf.tensor(x), pf.tensor(w)
+    mixed = pf.cat([y @ v, pf.relu(y), v.T * 2.0, v @ v])
+    return mixed.sum(1), np.concatenate([x @ w, np.maximum(x, 0), w.T * 2, w @ w]).sum(1)
+
+
+@pytest.mark.parametrize(
+    ("program", "width", "plans"), [(_products, 24, 0), (_rows, 33, 0), (_two_ways, 16, 3), (_square, 20, 2)]
+)
+def test_a_length_that_comes_to_equal_a_width(program: Program, width: int, plans: int) -> None:
+    """`plans`: at other lengths, or where sizes are compared."""
+    for n in (40, 41, *range(width - 4, width + 5)):
+        ours, wanted = program(n)
+        np.testing.assert_allclose(ours.numpy(), wanted, 1e-3, 2e-3, err_msg=f"length {n}")
+        if n == 41:
+            before = plan_stats.misses
+    assert plan_stats.misses - before <= plans
+
+
 def test_graphs_that_differ_in_more_than_numbers_are_planned(found: list[Plan]) -> None:
     x = _numbers(6, 4)
     for n in (1, 2, 3, 4, 5):

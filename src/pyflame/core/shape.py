@@ -171,11 +171,13 @@ def expands_to(shape: Shape, wanted: Shape) -> bool:
     return skip >= 0
 
 
-def check_size(op: str, shape: Shape) -> None:
-    """Raise for more elements than addresses can count, also where an axis without any hides that."""
+def check_size(op: str, shape: Shape) -> int:
+    """How many elements there are. Raises for more than addresses can count, also where an axis without any hides
+    that."""
     size = prod(shape)
     if size > MAX_ELEMENTS or (size == 0 and prod(d for d in shape if d) > MAX_ELEMENTS):
         raise ShapeError(f"[{op}] expected at most 2**59 elements but got shape {shape}")
+    return size
 
 
 def broadcast_shapes(op: str, *shapes: Shape) -> Shape:

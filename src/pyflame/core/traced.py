@@ -23,7 +23,6 @@ class Trace:
     def __init__(self) -> None:
         self._names: dict[str, str] = {}  # an expression and the variable that holds it
         self._lines: dict[str, tuple[str, ...]] = {}  # of the function, in order, with the variables that each reads
-        self._hashed: dict[str, int] = {}  # variables that were part of a key, and their values
         self._known: dict[str, Any] = {}  # what else the lines name
 
     def numbers(self, values: Sequence[int], kind: type[Number] | None = None) -> list[Number]:
@@ -48,24 +47,16 @@ class Trace:
         self._known[name] = value
         return name
 
-    def hashed(self, name: str, value: int) -> None:
-        """What is part of a key. Keys that differ are not compared: those that differ here have to differ again."""
-        self._hashed[name] = value
-
     def ended(self) -> Trace:
         """All that was noted, and this one without it: its numbers live on in tables of what was looked up lately."""
         out = copy.copy(self)
         self.__init__()  # type: ignore[misc]
         return out
 
-    def function(self, result: Any, plain: Sequence[int] = ()) -> Callable[[Sequence[int]], Any]:
-        """Gives for other integers what `result` is for these, or None where something was decided otherwise.
-
-        `plain`: integers that were not traced, from which those in keys have to differ as they do here."""
+    def function(self, result: Any) -> Callable[[Sequence[int]], Any]:
+        """Gives for other integers what `result` is for these, or None where something was decided otherwise."""
         wanted: set[str] = set()
         written = self._written(result, wanted) or self.known(result)
-        if self._hashed:
-            self._note_keys(set(plain))
         body: list[str] = []
         for line, (made, *reads) in reversed(self._lines.items()):
             if not made or made in wanted:  # what nothing needs is left out
@@ -76,12 +67,6 @@ class Trace:
         exec(compile(text, "<traced>", "exec"), names)
         again: Callable[[Sequence[int]], Any] = names["again"]
         return again
-
-    def _note_keys(self, plain: set[int]) -> None:
-        self._known["plain"] = plain - set(self._hashed.values())
-        together = "{" + ", ".join(self._hashed) + "}"
-        count = len(set(self._hashed.values()))
-        self.note(f"len({together}) == {count} and plain.isdisjoint({together})", *self._hashed)
 
     def _written(self, value: Any, reads: set[str]) -> str | None:
         """A result as a Python expression of variables, which `reads` gets; None for what does not depend on any."""
@@ -170,14 +155,15 @@ class Number:
 class Extent(Number):
     """A traced integer that may be part of a key: it is equal to numbers of its trace alone.
 
-    So tables that outlive a trace never mix these with plain ones. Keys are for finding what is the same; what is
-    looked up in a table by a plain integer has to be `fixed` first.
+    So tables that outlive a trace never mix these with plain ones. Keys are for finding what is the same, which then
+    has to be the same again. What differs here may be the same for other integers: nothing is noted of that, so that it
+    may decide no more than that something is made twice. Who counts what differs has to compare it; what is looked up
+    in a table by a plain integer has to be `fixed` first.
     """
 
     __slots__ = ()
 
     def __hash__(self) -> int:
-        self.trace.hashed(self.name, self.value)
         return hash((id(self.trace), self.value))
 
 

@@ -46,16 +46,17 @@ class CpuRunner:
     def _make_rows(self, layout: CpuLayout) -> None:
         """The rows that the device runs, one per function. Each length of a text that grows comes here, so it is done
         without NumPy, which takes twice as long for so few numbers."""
-        cells, rows = int64s(layout.cells), type(layout.table).from_buffer_copy(layout.table)
+        cells, rows = list(layout.cells), layout.table.copy()
         for cell, (address,) in zip(layout.epilogues, layout.addresses[layout.launches :], strict=True):
             cells[cell] = address
-        at = ctypes.addressof(cells)
+        self._cells = int64s(cells)
+        at = ctypes.addressof(self._cells)
         rows[1::ROW], rows[2::ROW] = layout.spans[::2], layout.spans[1::2]
         for column in (4, 5):
             rows[column::ROW] = [at + place for place in rows[column::ROW]]
-        self._cells, self._untimed = cells, rows
+        self._untimed = int64s(rows)
         self._count = len(rows) // ROW
-        self._table = ctypes.addressof(rows)
+        self._table = ctypes.addressof(self._untimed)
 
     @cached_property
     def _times(self) -> np.ndarray[Any, Any]:

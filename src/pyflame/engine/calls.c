@@ -111,9 +111,25 @@ static object *told(const asked *a) {
   return out;
 }
 
-/* What is known of a key, borrowed; NULL of one that came seldom: that is noted. */
-static object *look_up(object *table, object *key) {
+/* Calls of one op in a row whose keys were new. Where a text grows at each step all are, so that only some are looked up
+ * then: until one comes again. Two ops that share a place only look more or less often. */
+enum { IN_VAIN = 32, LOOK = 8 };
+typedef struct {
+  uint32_t vain, passed;
+} row_of_new;
+static row_of_new new_lately[256];
+
+static row_of_new *new_of(object *op) { return &new_lately[((uintptr_t)op >> 4) * UINT64_C(0x9E3779B97F4A7C15) >> 56]; }
+
+static int is_worth_looking(object *op) {
+  row_of_new *row = new_of(op);
+  return row->vain < IN_VAIN || ++row->passed % LOOK == 0;
+}
+
+/* What is known of a key, borrowed; NULL of one that came seldom: that is noted. `op`: whose call it is. */
+static object *look_up(object *table, object *key, object *op) {
   object *found = PyDict_GetItem(table, key);
+  new_of(op)->vain = found ? 0 : new_of(op)->vain + 1;
   if (found && !is_a(found, known_calls.whole)) return found;
   const int64_t count = found ? PyLong_AsLongLong(found) + 1 : 1;
   if (!found && PyObject_Size(table) % 64 == 0) { /* now and then: Python takes longer than all the rest */
@@ -326,7 +342,8 @@ static object *results_of(const making *m) {
 static object *known_call(object *self, object *const *of, size count) {
   asked a = {.words = 0};
   making m = {.made = 0};
-  object *out = py.none, *key = ask(&a, of) ? key_of(&a) : NULL, *recipe = key ? look_up(ops.table, key) : NULL;
+  object *out = py.none, *key = is_worth_looking(of[0]) && ask(&a, of) ? key_of(&a) : NULL;
+  object *recipe = key ? look_up(ops.table, key, of[0]) : NULL;
   if (recipe && is_a(recipe, known_calls.tuple)) {
     Py_IncRef(recipe); /* another thread may forget it */
     out = make_all(&m, &a, recipe) || count_pending(of[3], m.nodes) ? NULL : results_of(&m);
@@ -476,7 +493,8 @@ static int step(object *entry, object *gradients, object *here, int *learn) {
   if (!g) return 1;
   if (slot(g, offset.op) == steps.assign && !leaves_zeros(g)) return 0;
   asked a = {.words = 0};
-  object *key = ask_step(&a, entry, g, here) ? key_of(&a) : NULL, *recipe = key ? look_up(steps.table, key) : NULL;
+  object *op = slot(entry, at[E_OP]), *key = is_worth_looking(op) && ask_step(&a, entry, g, here) ? key_of(&a) : NULL;
+  object *recipe = key ? look_up(steps.table, key, op) : NULL;
   const int known = recipe && is_a(recipe, known_calls.tuple);
   *learn = recipe && !known && recipe != py.false;
   const int done = known ? make_step(entry, gradients, here, &a, recipe) : 0;

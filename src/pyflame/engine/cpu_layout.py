@@ -7,6 +7,7 @@ others afterwards.
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,10 @@ ROW = 7  # numbers of a row
 
 
 def int64s(numbers: Sequence[int]) -> Any:
-    """Numbers for C. The module `array` is a file of its own, which a process that gave up its rights may not read."""
-    return (ctypes.c_int64 * len(numbers))(*numbers)
+    """Numbers for C. The module `array` is a file of its own, which a process that gave up its rights may not read;
+    ctypes alone takes ten times as long."""
+    count = len(numbers)
+    return (ctypes.c_int64 * count).from_buffer_copy(struct.pack(f"={count}q", *numbers))
 
 
 def _first_writes(plan: Plan) -> dict[int, int]:
@@ -77,13 +80,13 @@ class CpuLayout:
         return self.device.functions(self.texts)
 
     @cached_property
-    def table(self) -> Any:
+    def table(self) -> list[int]:
         """What rows have in common for all extents, as runner.c reads them: the function, two that differ, how many
         buffers, where slots and arguments lie behind the first cell, and no timer."""
         rows = [
             (self.addresses[n][p], 0, 0, buffers, 8 * slots, 8 * args, 0) for n, p, buffers, slots, args, _ in self.rows
         ]
-        return int64s([number for row in rows for number in row])
+        return [number for row in rows for number in row]
 
     def _add(self, number: int, launch: Launch, source: Source) -> int:
         """The rows of a launch, one per function; gives the first."""

@@ -1,9 +1,8 @@
 /* An evaluation, as engine/evaluate.py does it: what is in memory already is taken as it lies, a graph whose plan is known
  * runs (known.c), and where many parts are put together, as items of a dataset are, the parts are evaluated first, as
- * many together as come in any number of them. What none of this does is left to Python, as far as it is left.
+ * many together as come in any number of them. What none of this does is left to Python, as far as it is left. MANY and
+ * KINDS are those of portions.py, SMALL is that of host.py: native.py puts them in front.
  */
-enum { MANY = 8, KINDS = 4 }; /* as in portions.py */
-enum { SMALL = 1 << 20 };     /* as in host.py */
 
 /* --- a cat of what is in memory: `joined` in host.py ---------------------------------------------------------------- */
 

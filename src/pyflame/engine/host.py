@@ -49,7 +49,7 @@ _MOVED = (LEAF, MOVEMENT)
 in_c: Callable[[Node], Any] | None = None  # `number` for what is most often asked for (reads.c), once the engine has it
 IN_C = float32, float64, int64, int32, bool_  # dtypes that it reads
 _DEEP = 4  # ops above each other
-_SMALL = 1 << 20  # bytes that are copied while others wait
+SMALL = 1 << 20  # bytes that are copied while others wait
 
 
 def number(node: Node) -> Any:
@@ -94,7 +94,7 @@ def joined(node: Node) -> Value | None:
     For each number of parts there would be another plan, each with that many pointers. The caller holds the lock.
     """
     srcs, meta = node.srcs, node.meta
-    if meta.device is not CPU or not 0 < meta.nbytes <= _SMALL or prod(meta.shape[: node.attrs[0]]) != 1:
+    if meta.device is not CPU or not 0 < meta.nbytes <= SMALL or prod(meta.shape[: node.attrs[0]]) != 1:
         return None
     places: list[Any] = [_dense(s) for s in srcs if s.meta.dtype is meta.dtype]
     if len(places) != len(srcs) or None in places:

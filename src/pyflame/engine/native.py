@@ -17,7 +17,7 @@ from typing import Any
 from pyflame.core.locks import Lock, lock
 from pyflame.core.maker import MAKERS, WANTED, Maker
 from pyflame.core.state import state
-from pyflame.engine import host, known, views
+from pyflame.engine import host, known, portions, views
 from pyflame.engine.devices import cpu
 from pyflame.engine.ownership import reliable
 from pyflame.engine.starts import STARTS, learn_start
@@ -36,8 +36,9 @@ direct: Callable[..., Any] | None = None  # runs plans on memory of the caller's
 
 
 def native_text() -> str:
-    """Their source, as that of a kernel."""
-    return "\n".join([Path(__file__).with_name(f"{name}.c").read_text() for name in _FILES])
+    """Their source, as that of a kernel, behind the numbers that Python has as well."""
+    numbers = f"enum {{ MANY = {portions.MANY}, KINDS = {portions.KINDS}, SMALL = {host.SMALL} }};"
+    return "\n".join([numbers, *[Path(__file__).with_name(f"{name}.c").read_text() for name in _FILES]])
 
 
 @cache

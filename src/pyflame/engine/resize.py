@@ -169,15 +169,19 @@ def _parts_of(node: Node, attrs: tuple[Any, ...]) -> tuple[int, Numbers]:
     return _kinds.setdefault(kind, next(_numbers)), tuple(numbers)
 
 
-def _frame(value: Any, numbers: list[int]) -> Any:
-    """An attribute without its integers, which `numbers` gets. 1.0, True and 1 are equal, but no equal attributes."""
-    kind = type(value)
-    if kind is int:
-        numbers.append(value)
-        return int
-    if kind is tuple:
-        return tuple([_frame(v, numbers) for v in value])
-    return repr(value) if kind in (float, bool) else value
+def _frame(values: tuple[Any, ...], numbers: list[int]) -> tuple[Any, ...]:
+    """Attributes without their integers, which `numbers` gets. 1.0, True and 1 are equal, but no equal attributes."""
+    out: list[Any] = []
+    for value in values:
+        kind = type(value)
+        if kind is int:
+            numbers.append(value)
+            out.append(int)
+        elif kind is tuple:
+            out.append(_frame(value, numbers))
+        else:
+            out.append(repr(value) if kind is float or kind is bool else value)
+    return tuple(out)
 
 
 def _filled(value: Any, numbers: Iterator[Any]) -> Any:
@@ -246,9 +250,9 @@ class TracedPlan:
         self._plan = make_plan(_with_numbers(graph, iter(filled)), device)
         self._like = {name: value for name, value in vars(self._plan).items() if name not in _LATER}
         self._layout = CpuLayout(self._plan, cpu())
-        self._trace, self._plain = trace.ended(), numbers
+        self._trace = trace.ended()
         sizes = self._plan.arena_bytes, self._plan.intermediate_bytes
-        self._again = self._trace.function((self._layout.numbers(), sizes), numbers)
+        self._again = self._trace.function((self._layout.numbers(), sizes))
         self._plan_again: Callable[[Sequence[int]], Plan] | None = None
 
     def gives(self, plan: Plan, numbers: Numbers) -> bool:
@@ -279,7 +283,7 @@ class TracedPlan:
     def plan(self, values: Sequence[int]) -> Plan:
         """All of the plan for these values, of which it is known that they fit."""
         if self._plan_again is None:
-            self._plan_again = self._trace.function(self._plan, self._plain)
+            self._plan_again = self._trace.function(self._plan)
         return self._plan_again(values)
 
 

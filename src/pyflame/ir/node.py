@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import sys
 from functools import partial
-from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ref
 
@@ -44,10 +43,9 @@ class Meta:
 
     @classmethod
     def _made(cls, key: tuple[Any, ...]) -> Meta:
-        check_size("tensor", key[0])
         new = object.__new__(cls)
+        new.size = check_size("tensor", key[0])
         new.shape, new.dtype, new.device, new.committed = key
-        new.size = prod(new.shape)
         with cls._lock:  # two threads make one
             known = cls._all.get(key)
             found = None if known is None else known()

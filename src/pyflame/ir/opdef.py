@@ -176,8 +176,11 @@ def _place(op: OpDef, metas: Sequence[Meta]) -> tuple[DeviceId, bool]:
     """Where an op runs: on the committed device of its sources, else on the current one, or where a source has no
     values to be copied there."""
     found: DeviceId | None = None
+    valueless = False
     for meta in metas:
-        if meta.committed and meta.device is not found:
+        if not meta.committed:
+            valueless = valueless or meta.device is _META
+        elif meta.device is not found:
             if found is not None:
                 listed = " and ".join(sorted({str(m.device) for m in metas if m.committed}))
                 raise DeviceError(
@@ -186,7 +189,7 @@ def _place(op: OpDef, metas: Sequence[Meta]) -> tuple[DeviceId, bool]:
             found = meta.device
     if found is not None:
         return found, True
-    return (_META if any(meta.device is _META for meta in metas) else state.device), False
+    return (_META if valueless else state.device), False
 
 
 _MOVING = (MOVEMENT, ASSIGN, COPY, GATHER)
@@ -197,13 +200,12 @@ def _infer(op: OpDef, metas: Sequence[Meta], attrs: tuple[Any, ...]) -> tuple[Me
     for meta in metas:
         if meta.device is not device and meta.device is not None:
             return None
-    assert op.infer is not None
-    for meta in metas:
         if meta.dtype.category == "c" and not (op.takes_complex or op.kind in _MOVING):
             raise DTypeError(
                 f"[{op.name}] expected real numbers but got complex ones, for which it is not defined here; compute "
                 "with .real and .imag"
             )
+    assert op.infer is not None
     shape, dtype = op.infer(*metas, *attrs)
     meta = Meta(shape, dtype, device, committed)
     return meta, signature(op.name, attrs, meta)

@@ -107,6 +107,7 @@ PF_KERNEL(PF_GLUE(PF_NAME, _mul)) {
   const int64_t row_blocks = pf_div_up(m, arg[PF_ROWS]), col_blocks = pf_div_up(n, arg[PF_COLS]);
   const int64_t a_row = arg[PF_A_ROW], a_col = arg[PF_A_COL], b_row = arg[PF_B_ROW], b_col = arg[PF_B_COL];
   const int split = arg[PF_SPLIT] < k;
+  const int64_t together = b_col == 1 ? arg[PF_COLS] : PF_PACK_PANELS * PF_NR; /* rows are read as far as they go */
   char *scratch = buf[2] + arg[PF_WORKER_AT] + worker * arg[PF_WORKER_BYTES];
   const int64_t a_lines = flags & PF_PACKED_A ? 0 : pf_min(PF_PACK_PANELS * PF_MR, arg[PF_ROWS]);
   pf_word_t *a_local = (pf_word_t *)scratch, *b_local = a_local + a_lines * pf_words(depth);
@@ -137,8 +138,8 @@ PF_KERNEL(PF_GLUE(PF_NAME, _mul)) {
       if (flags & PF_PACKED_B)
         b_panels = pf_panels(buf[2] + arg[PF_B_AT], b_batch, pf_width(n), k, k0) + j0 * words;
       else
-        for (int64_t j = 0; j < cols; j += PF_PACK_PANELS * PF_NR)
-          pf_pack_panels_b(b_local + j * words, b + j * b_col + k0 * b_row, pf_min(PF_PACK_PANELS * PF_NR, cols - j), kc, b_col, b_row);
+        for (int64_t j = 0; j < cols; j += together)
+          pf_pack_panels_b(b_local + j * words, b + j * b_col + k0 * b_row, pf_min(together, cols - j), kc, b_col, b_row);
       const pf_word_t *a_panels = pf_panels(buf[2], a_batch, pf_height(m), k, k0) + i0 * words;
       for (int64_t i = 0; i < rows; i += PF_MR) {
         const int64_t count = pf_min(PF_MR, rows - i);

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal
 
 from pyflame.core.traced import whole
@@ -78,6 +78,9 @@ class Geometry:
         return round_up(cols, self.col_step)
 
 
+Strides = tuple[int, int]
+
+
 @dataclass(frozen=True)
 class GemmPlan:
     """The phases to run in order, as (function suffix, iterations), and what they need."""
@@ -119,8 +122,8 @@ def gemm_plan(
     acc_bytes: int = 4,
     a_shared: bool = False,
     b_shared: bool = False,
-    a_strides: tuple[int, int] | None = None,
-    b_strides: tuple[int, int] | None = None,
+    a_strides: Strides | None = None,
+    b_strides: Strides | None = None,
     isa: Isa = "avx512",
     workers: int = 1,
 ) -> GemmPlan:
@@ -131,24 +134,34 @@ def gemm_plan(
     """
     geo = geometry(a_dtype, b_dtype, acc_bytes, isa)
     flags = _SHARED_A * a_shared | _SHARED_B * b_shared
-    if a_dtype == b_dtype and _reads_in_place(m, n, k, b_strides if m <= n else a_strides, few_rows=m <= n):
+    if a_dtype == b_dtype and _is_thin(m, n) and _reads_in_place(m, n, k, a_strides, b_strides):
         return _thin_plan(min(m, n), max(m, n), k, batch, flags, acc_bytes, workers)
 
-    packed, tasks, finished, scratch_bytes, *args = _packed_plan(
-        m, n, k, batch, geo, acc_bytes, a_shared, b_shared, flags, workers
+    high, wide, split, finished = _whole_panels(m, n, k, batch, geo)
+    packed, tasks, scratch_bytes, *args = _packed_plan(
+        high, wide, k, batch, split, geo, acc_bytes, a_shared, b_shared, flags, workers
     )
     phases = ("pack", packed), ("mul", tasks), ("finish", finished)
     return GemmPlan(tuple(phase for phase in phases if phase[1]), scratch_bytes, tuple(args), 0)
 
 
 @whole
+def _whole_panels(m: int, n: int, k: int, batch: int, geo: Geometry) -> tuple[int, int, int, int]:
+    """Rows and columns rounded up to panels, the k range of a partial sum, and iterations of the phase that adds these:
+    all that depends on the very sizes."""
+    split = _split(m, n, k, batch, _depth(k, geo))
+    return round_up(m, geo.rows), round_up(n, geo.cols), split, batch * m if split < k else 0
+
+
+@whole
+@lru_cache(maxsize=1024)  # texts that grow come with as many rows as before, in whole panels
 def _packed_plan(
-    m: int, n: int, k: int, batch: int, geo: Geometry, acc_bytes: int, a_shared: bool, b_shared: bool, flags: int,
-    workers: int,
+    m: int, n: int, k: int, batch: int, split: int, geo: Geometry, acc_bytes: int, a_shared: bool, b_shared: bool,
+    flags: int, workers: int,
 ) -> tuple[int, ...]:  # fmt: skip
-    """Iterations of the three phases, bytes of scratch, then what the kernel is called with."""
+    """Iterations of the first two phases, bytes of scratch, then what the kernel is called with. `m`, `n`: in whole
+    panels."""
     depth = _depth(k, geo)
-    split = _split(m, n, k, batch, depth)
     parts = max(1, -(-k // split))
     rows, cols = _block(m, n, depth, batch * parts, geo, workers)
     row_blocks, col_blocks = -(-m // rows), -(-n // cols)
@@ -177,16 +190,23 @@ def _packed_plan(
     b_units = b_copies * k_blocks * -(-n // (_PACK_PANELS * geo.cols)) if pack_b else 0
     tasks = row_blocks * col_blocks * batch * parts
     return (
-        a_units + b_units, tasks, batch * m if parts > 1 else 0, worker_at + workers * worker_bytes,
+        a_units + b_units, tasks, worker_at + workers * worker_bytes,
         flags, rows, cols, depth, split, b_at, partial_at, worker_at, worker_bytes,
     )  # fmt: skip
 
 
-def _reads_in_place(m: int, n: int, k: int, strides: tuple[int, int] | None, *, few_rows: bool) -> bool:
-    """Whether `thin` fits: few rows or columns, and whole vectors along a contiguous side of the large matrix."""
-    if strides is None or min(m, n) > _THIN:
+def _is_thin(m: int, n: int) -> bool:
+    """Whether there are few rows or columns. It does not compare these: that would decide nothing for large ones, and
+    a plan for other sizes would depend on it."""
+    return m <= _THIN or n <= _THIN
+
+
+def _reads_in_place(m: int, n: int, k: int, a_strides: Strides | None, b_strides: Strides | None) -> bool:
+    """Whether `thin` fits: whole vectors along a contiguous side of the large matrix."""
+    strides = b_strides if m <= n else a_strides
+    if strides is None:
         return False
-    along_k, along_lines = strides if few_rows else (strides[1], strides[0])
+    along_k, along_lines = strides if m <= n else (strides[1], strides[0])
     return (along_k == 1 and k >= 32) or (along_lines == 1 and max(m, n) >= 32)
 
 

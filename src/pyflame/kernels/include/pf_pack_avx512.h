@@ -24,7 +24,8 @@ PF_ALWAYS_INLINE void pf_copy_lines(const int rows, uint32_t *to, int64_t width,
 
 /* Rows of `count` words become panels of `step` lines, one behind the other, the last one `unit`-rounded with zeros.
  * Eight rows at a time go into each panel: rows are far apart, often by a multiple of the first cache's size, so what is
- * read in one go must not be more than its ways; what is written lies together. */
+ * read in one go must not be more than its ways; what is written lies together. Of the next eight rows each panel asks for
+ * its part: each row is a page of its own, where hardware does not look ahead. */
 PF_UNUSED static void pf_copy_rows(uint32_t *dst, int64_t step, int64_t unit, const uint32_t *src, int64_t src_stride,
                                    int64_t count, int64_t words) {
   enum { ROWS = 8 };
@@ -32,6 +33,9 @@ PF_UNUSED static void pf_copy_rows(uint32_t *dst, int64_t step, int64_t unit, co
     for (int64_t line = 0; line < count; line += step) {
       const int64_t here = pf_min(step, count - line), width = pf_round_up(here, unit);
       uint32_t *to = dst + line * words + w * width;
+      if (w + 2 * ROWS <= words)
+        for (int64_t r = ROWS; r < 2 * ROWS; r++)
+          for (int64_t at = 0; at < width; at += 16) __builtin_prefetch(src + line + at + r * src_stride);
       if (w + ROWS <= words) pf_copy_lines(ROWS, to, width, src + line, src_stride, here);
       else
         for (int64_t r = 0; r < words - w; r++) pf_copy_lines(1, to + r * width, width, src + line + r * src_stride, 0, here);
