@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import pyflame as pf
+from pyflame.core.shape import Size
 from pyflame.engine import resize
 from pyflame.engine.build import CpuRunner
 from pyflame.engine.cpu_layout import CpuLayout
@@ -19,6 +20,7 @@ from pyflame.engine.pending import PendingGraph
 from pyflame.engine.planning import make_plan
 from pyflame.ir.kernel import BufferDecl, Launch, Plan
 from pyflame.runtime.base import Device
+from pyflame.tensor.creation import positions
 
 Array = np.ndarray[Any, Any]
 # On both sides of where plans change: nothing, one, thin products, vectors, panels, sizes that do not differ, blocks of
@@ -335,3 +337,14 @@ def test_a_plan_of_any_begin_tells_nothing_of_an_assignment() -> None:
     found = resize.structure_of(own)
     resize.forget()
     assert resize.structure_of(own) == found
+
+
+def test_a_size_is_a_tuple_of_numbers() -> None:
+    """Both have one signature, and what is learned of the first node with it is taken for all."""
+    made = [positions(shape, None) for shape in (Size((5,)), (5,))]
+    assert made[0].sig == made[1].sig
+    resize.forget()
+    graphs = [PendingGraph([node]) for node in made]
+    assert [resize.structure_of(graph)[1] for graph in graphs] == [(5, 5), (5, 5)]
+    resize.forget()
+    assert resize.structure_of(graphs[1]) == resize.structure_of(graphs[0])

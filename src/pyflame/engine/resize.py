@@ -21,6 +21,7 @@ from typing import Any
 
 from pyflame.core import knobs
 from pyflame.core.locks import lock
+from pyflame.core.shape import Size
 from pyflame.core.traced import Extent, Number, Trace
 from pyflame.engine.build import CpuRunner
 from pyflame.engine.cpu_layout import CpuLayout
@@ -69,6 +70,7 @@ _parts: dict[int, tuple[int, Numbers]] = {}  # by the signature of a node: what 
 _kinds: dict[tuple[Any, ...], int] = {}  # a number for all that nodes are but for their numbers
 _numbers = itertools.count()
 _lock = lock()
+_TUPLES = (tuple, Size)
 
 
 def resized(graph: PendingGraph, device: Device, mode: tuple[Any, ...]) -> tuple[Plan, CpuRunner] | None:
@@ -170,14 +172,15 @@ def _parts_of(node: Node, attrs: tuple[Any, ...]) -> tuple[int, Numbers]:
 
 
 def _frame(values: tuple[Any, ...], numbers: list[int]) -> tuple[Any, ...]:
-    """Attributes without their integers, which `numbers` gets. 1.0, True and 1 are equal, but no equal attributes."""
+    """Attributes without their integers, which `numbers` gets. 1.0, True and 1 are equal, but no equal attributes; a
+    Size is one: it has the signature of a plain tuple."""
     out: list[Any] = []
     for value in values:
         kind = type(value)
         if kind is int:
             numbers.append(value)
             out.append(int)
-        elif kind is tuple:
+        elif kind in _TUPLES:
             out.append(_frame(value, numbers))
         else:
             out.append(repr(value) if kind is float or kind is bool else value)
@@ -189,7 +192,7 @@ def _filled(value: Any, numbers: Iterator[Any]) -> Any:
     kind = type(value)
     if kind is int:
         return next(numbers)
-    return tuple([_filled(v, numbers) for v in value]) if kind is tuple else value
+    return tuple([_filled(v, numbers) for v in value]) if kind in _TUPLES else value
 
 
 def _with_numbers(graph: PendingGraph, numbers: Iterator[Any]) -> PendingGraph:
