@@ -55,7 +55,7 @@ class Machine:
         self.measured: list[str] = []
         self.checked: list[str] = []
 
-    def measure(self, candidate: Candidate) -> float:
+    def measure(self, candidate: Candidate, best: float) -> float:
         candidate.run()
         self.measured.append(candidate.name)
         return self.seconds[candidate.name]
@@ -229,7 +229,7 @@ def test_nothing_to_measure_without_libraries() -> None:
 def test_needs_our_own() -> None:
     for candidates in ([library("lib")], [OURS, Candidate("also ours")]):
         with pytest.raises(ArgumentError, match="exactly one kernel of ours"):
-            Tuner(None).choose(candidates, KEY, lambda c: 1.0, lambda c, o: Verdict(0.0, 0.0))
+            Tuner(None).choose(candidates, KEY, lambda c, best: 1.0, lambda c, o: Verdict(0.0, 0.0))
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", '{"form": "PyFlame tuning 2", "entries": 1}', "\udcff"])

@@ -9,7 +9,6 @@ here.
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -330,15 +329,11 @@ def _decide(plan: Draft, contest: Contest, device: GpuDevice) -> Choice:
     ours = candidates[0]
     whole = alone(plan, contest.number)
     buffers_of_trials: list[TrialBuffers] = []
-    best = math.inf
 
-    def measure(candidate: Candidate) -> float:
-        nonlocal best
+    def measure(candidate: Candidate, best: float) -> float:
         buffers_of_trials[:] = buffers_of_trials or [TrialBuffers(device, whole)]
         way = (whole, {}) if candidate.run is None else _divided(whole, candidate.run)
-        taken = Trial(buffers_of_trials[0], *way).seconds(best)
-        best = min(best, taken)
-        return taken
+        return Trial(buffers_of_trials[0], *way).seconds(best)
 
     def check(candidate: Candidate, ours: Candidate) -> Verdict:
         buffers_of_trials.clear()  # all are timed by now, and this takes as much memory again

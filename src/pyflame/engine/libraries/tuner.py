@@ -132,7 +132,7 @@ class Tuner:
     >>> key = Key("matmul", "8x8x8", "float32", "rows rows", "cpu")
     >>> library, ours = Candidate("fast", "1.0"), Candidate("ours")
     >>> seconds = {"fast": 1e-3, "ours": 2e-3}
-    >>> tuner.choose([ours, library], key, lambda c: seconds[c.name], lambda c, o: Verdict(0.0, 1e-6)).name
+    >>> tuner.choose([ours, library], key, lambda c, best: seconds[c.name], lambda c, o: Verdict(0.0, 1e-6)).name
     'fast'
     """
 
@@ -146,16 +146,17 @@ class Tuner:
         self,
         candidates: Sequence[Candidate],
         key: Key,
-        measure: Callable[[Candidate], float] | None,
+        measure: Callable[[Candidate, float], float] | None,
         check: Callable[[Candidate, Candidate], Verdict],
         expect: Callable[[Candidate], float] | None = None,
         known: bool = True,
     ) -> Choice:
         """The fastest candidate that is right. Our own kernel must be among them.
 
-        `measure(candidate)` gives seconds; `check(candidate, ours)` runs both and compares. What a library raises
-        in either is a warning; what our own kernel raises is an error. Without `measure` it is the one of which the
-        fewest seconds are expected, by `expect`, that is right. `known`: whether what was measured before counts.
+        `measure(candidate, best)` gives seconds, `best` those of the fastest before it; `check(candidate, ours)` runs
+        both and compares. What a library raises in either is a warning; what our own kernel raises is an error. Without
+        `measure` it is the one of which the fewest seconds are expected, by `expect`, that is right. `known`: whether
+        what was measured before counts.
         """
         ours = [c for c in candidates if c.ours]
         if len(ours) != 1:
@@ -283,18 +284,19 @@ class Tuner:
         return why
 
     def _seconds(
-        self, left: list[Candidate], key: Key, measure: Callable[[Candidate], float], refused: dict[str, str]
+        self, left: list[Candidate], key: Key, measure: Callable[[Candidate, float], float], refused: dict[str, str]
     ) -> dict[str, float]:
         """How long each takes, but for libraries that fail; of one that does other proposals are not tried."""
         seconds: dict[str, float] = {}
         failed: dict[str, str] = {}
         for candidate in left:
+            best = min(seconds.values(), default=math.inf)
             if candidate.ours:
-                seconds[candidate.name] = measure(candidate)
+                seconds[candidate.name] = measure(candidate, best)
                 continue
             taken, why = None, failed.get(candidate.blamed, "")
             if not why:
-                taken, why = self._attempt(candidate, key, partial(measure, candidate))
+                taken, why = self._attempt(candidate, key, partial(measure, candidate, best))
             if taken is None:
                 refused[candidate.name] = failed[candidate.blamed] = why
             else:

@@ -6,7 +6,6 @@ They are ours, so none is checked against another. Where nothing may be timed th
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from pyflame.core.errors import OutOfMemoryError
@@ -27,16 +26,12 @@ def with_variant(plan: Draft, number: int, device: GpuDevice, key: Key) -> tuple
         return launch, []
     whole = alone(plan, number)
     buffers: list[TrialBuffers] = []
-    best = math.inf
 
-    def measure(candidate: Candidate) -> float:
-        nonlocal best
+    def measure(candidate: Candidate, best: float) -> float:
         buffers[:] = buffers or [TrialBuffers(device, whole)]
         tried = whole.copy()
         tried.launches[0] = replace(tried.launches[0], variant=candidate.run)
-        taken = Trial(buffers[0], tried, {}).seconds(best)
-        best = min(best, taken)
-        return taken
+        return Trial(buffers[0], tried, {}).seconds(best)
 
     try:
         choice = tuner().choose(candidates, key, measure, lambda candidate, first: Verdict(0.0, 0.0))
