@@ -83,7 +83,8 @@ def test_geometries_compute_what_numpy_computes(workers: int, monkeypatch: pytes
     texts = [t for t in emulated.texts if "pf_conv_async" in t]
     wanted = [
         "A_ALONG_K = 0", "A_ALONG_K = 1", "B_ALONG_K = 0", "B_ALONG_K = 1", "OUT_WIDTH = 8", "DILATED = 1", "MASK = 0",
-        "MASK = 1", "MASK = 2", "PHASES = 4", "ONE_TAP = 1", "pf_conv_finish_turned" if workers > 1 else "TURNED = 1",
+        "MASK = 1", "MASK = 2", "PHASES = 4", "IN_TAP = 0", "IN_TAP = 1",
+        "pf_conv_finish_turned" if workers > 1 else "TURNED = 1",
     ]  # fmt: skip
     assert [w for w in wanted if not any(w in t for t in texts)] == []
 
@@ -95,6 +96,25 @@ def test_last_tiles_in_halves_compute_what_numpy_computes() -> None:
     emulated = Emulated(replace(HOPPER, workers=3), {"halves": build})
     assert any("pf_conv_halves" in t for t in emulated.texts)
     assert emulated.wrong(check, reverse=True) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("taps", [1, 3], ids=["one tap", "taps"])
+def test_a_block_takes_one_tile_after_the_other(taps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Channels that are no multiple of a step, and that are: steps that lie in one tap."""
+    number = next(n for n, tile in enumerate(blocks(HOPPER)) if tile.wgmma and tile.resident == 1)
+    only(monkeypatch, number)
+    tile = blocks(HOPPER)[number]
+
+    def build(channels: int) -> Build:
+        shapes = (1, 1, channels, 1, 1, 3 * tile.rows + 18), (1, tile.cols + 8, channels, 1, 1, taps)
+        return convolution(*shapes, pad=(0, 0, 1), dtype=pf.bfloat16, views=conv_cases.LAST)
+
+    builds = {"some": build(tile.depth + 8), "whole": build(2 * tile.depth)}
+    emulated = Emulated(replace(HOPPER, workers=3), builds)
+    assert all("MANY = 1" in t for t in emulated.texts)
+    assert {"IN_TAP = 0" in t for t in emulated.texts} == ({False} if taps == 1 else {False, True})
+    assert emulated.wrong(check, reverse=taps == 1) == {}
 
 
 def test_others_go_other_ways() -> None:

@@ -71,6 +71,23 @@ def test_blocks_compute_what_numpy_computes(target: Target, number: int, monkeyp
     assert emulated.wrong(check, reverse=bool(number % 2)) == {}
 
 
+@pytest.mark.slow
+def test_a_block_takes_one_tile_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is alone on its compute unit: with edges, and over the entries of a batch."""
+    number = next(n for n, tile in enumerate(blocks(HOPPER)) if tile.wgmma and tile.resident == 1)
+    only(monkeypatch, number)
+    tile = blocks(HOPPER)[number]
+    m, n = 2 * tile.rows + 8, 2 * tile.cols + 16
+    builds = {
+        "edges": product((m, 200), (200, n), pf.bfloat16, VIEWS[1]),
+        "batch": product((3, 200, 104), (3, 104, 400), pf.float16),
+        "fused": fused(tile.rows + 24, 40, tile.cols + 8, pf.bfloat16),
+    }
+    emulated = Emulated(replace(HOPPER, workers=2), builds)
+    assert all("MANY = 1" in text for text in emulated.texts)
+    assert emulated.wrong(check, reverse=True) == {}
+
+
 FEW: dict[str, Build] = {
     "row": product((1, 520), (520, 150), pf.bfloat16, ("plain", "transposed")),
     "rows": product((2, 2056), (2056, 40), pf.float16, ("plain", "transposed")),

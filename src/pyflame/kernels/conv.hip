@@ -93,6 +93,7 @@ template <class K> struct pf_pixel {
 template <class K> struct pf_conv {
   typedef typename K::pos pos;
   enum {
+    CHANNELS = PF_CONV_TAPS + (K::C_LAST ? K::RANK : 0) * PF_TAP_WORDS,
     AXES = PF_CONV_TAPS + (K::RANK + 1) * PF_TAP_WORDS,
     PHASE = AXES + K::RANK * PF_AXIS_WORDS,
     WORDS = PHASE + PF_PHASE_STEPS + K::RANK, /* of a phase */
@@ -214,6 +215,13 @@ template <class K> struct pf_conv_x {
   PF_FN int meets(pf_late_args arg, const line &pixel, const pf_tap<K> &tap, typename K::pos &at) {
     return pf_conv<K>::meets(arg, pixel, tap, at);
   }
+  /* Bits of the taps that a column meets, of several with PF_MASK_OF_TAPS; where it lies at the first tap and channel. */
+  PF_FN uint32_t taps_met(pf_late_args arg, int column, typename K::pos &at) {
+    const line pixel = line_of(arg, column);
+    const int first = meets(arg, pixel, pf_conv<K>::tap_of(arg, 0), at);
+    return K::MASK == PF_MASK_OF_TAPS ? (uint32_t)pixel.along[0] : (uint32_t)first;
+  }
+  PF_FN typename K::pos channel(pf_late_args arg) { return (typename K::pos)arg[pf_conv<K>::CHANNELS + PF_TAP_X]; }
 };
 
 /* Rows of w: output channels. */
@@ -224,6 +232,11 @@ template <class K> struct pf_conv_w {
     at = row + tap.w;
     return 1;
   }
+  PF_FN uint32_t taps_met(pf_late_args arg, int row, typename K::pos &at) {
+    at = line_of(arg, row);
+    return 1; /* whose taps are not looked at */
+  }
+  PF_FN typename K::pos channel(pf_late_args arg) { return (typename K::pos)arg[pf_conv<K>::CHANNELS + PF_TAP_W]; }
 };
 
 /* What a thread fetches of one operand's lines for a step, as pf_strips does. `Side` says where a line begins and what a

@@ -17,7 +17,7 @@ from pyflame.core.precision import tf32_allowed
 from pyflame.core.shape import contiguous_strides, magic
 from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.kernels.conv import ConvShape, merge_axes
-from pyflame.kernels.matrix_async import AsyncTile, async_tiles
+from pyflame.kernels.matrix_async import AsyncTile, async_tiles, one_after_another
 from pyflame.kernels.matrix_cores import PIECE_BYTES, MatrixKind, MatrixTile, kind_of, matrix_kind, matrix_tiles
 from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
 from pyflame.kernels.tile_gpu import (
@@ -135,10 +135,11 @@ class Convolution:
         """What a launch takes: all phases."""
         return self.phases or (self,)
 
-    @property
-    def one_tap(self) -> bool:
-        """Whether k is channels alone."""
-        return all(prod(phase.shape.taps) <= 1 for phase in self.each)
+    def in_tap(self, depth: int) -> bool:
+        """Whether each step of so many k lies in one tap, as bits of taps say where there are several."""
+        if all(prod(phase.shape.taps) <= 1 for phase in self.each):
+            return True
+        return self.mask == 1 and self.channels_last and self.shape.c % depth == 0
 
     @property
     def columns(self) -> int:
@@ -296,7 +297,7 @@ def conv_source(launch: Launch, target: Target, epilogue: Epilogue | None, align
             return _tiles(launch, made, target, epilogue)
         cut = _cuts(launch, made, target, matrix, aligned)[launch.variant if aligned else 0]
         if isinstance(cut.tile, AsyncTile):
-            return _by_copies(launch, made, epilogue, matrix, cut)
+            return _by_copies(launch, made, target, epilogue, matrix, cut)
         return _matrix_tiles(launch, made, epilogue, matrix, cut, aligned)
     check_extents("conv", (made.places,))
     if made.k <= _SHORT or made.places >= _THREADS * target.workers:
@@ -407,13 +408,13 @@ def _taps(made: Convolution, tile: Tiling) -> int:
     """Those that LDS holds twice: of a step, or of several that all threads work out together (conv_async.hip)."""
     if not isinstance(tile, AsyncTile):
         return tile.depth
-    if made.one_tap:
+    if made.in_tap(tile.depth):
         return 0
     return max(tile.depth, tile.threads) if made.mask == 2 else tile.depth
 
 
 def _by_copies(
-    launch: Launch, made: Convolution, epilogue: Epilogue, matrix: MatrixKind, cut: Cut[MatrixTile]
+    launch: Launch, made: Convolution, target: Target, epilogue: Epilogue, matrix: MatrixKind, cut: Cut[MatrixTile]
 ) -> GpuSource:
     """By conv_async.hip."""
     shape, sums, tile = made.shape, sums_of(launch.operands[0].dtype), cut.tile
@@ -423,7 +424,7 @@ def _by_copies(
         out_width = epilogue.width if epilogue.along == "i" else 1
     kind = {
         **tile.defines(), **_orders(made), "A_ALONG_K": int(made.x_along_k), "B_ALONG_K": int(made.w_along_k),
-        "ONE_TAP": int(made.one_tap), "O_LAST": 1, "OUT_WIDTH": out_width,
+        "IN_TAP": int(made.in_tap(tile.depth)), "O_LAST": 1, "OUT_WIDTH": out_width,
         "TURNED": int(cut.parts == 1 and not _along_channels(launch)),
     }  # fmt: skip
     types, _ = kind_of(launch.operands[0].dtype, matrix)
@@ -431,6 +432,8 @@ def _by_copies(
     phases = _blocks(launch, made, "async", cut, 0, tile.lds_bytes(sums.nbytes))
     if cut.halves:
         phases = [_halved(launch, made, cut, phases[0])]
+    elif not made.phases:
+        phases[0] = one_after_another(phases[0], tile, kind, target.workers)
     if 1 < cut.parts < MANY_PARTS and not _along_channels(launch):
         phases[1] = _turning(launch, made, phases[1].args)
     return _source(launch, made, kind, phases, epilogue, cut.parts, widths, types, (), "conv_async.hip")
@@ -441,7 +444,7 @@ def _halved(launch: Launch, made: Convolution, cut: Cut[MatrixTile], phase: Phas
     tile, first = cut.tile, len(phase.args)
     down, halves = -(-made.shape.o // tile.cols), -(-made.shape.o // (tile.cols // 2))
     whole, across = phase.grid - cut.halves, cut.halves // down
-    given = f"b0, b1, {late_args(launch)}, pf_block() - (int)a{first}, out, (int)a{first + 1}"
+    given = f"b0, b1, {late_args(launch)}, pf_block() - (int)a{first}, out, 0, 0, (int)a{first + 1}"
     body = f"if (pf_block() < a{first}) {phase.body}\n  else pf_conv_async<pf_conv_halves<PF_KEY_kind>>({given});"
     args = (*phase.args, whole, whole // down * tile.rows)
     return replace(phase, grid=whole + halves * across, args=args, body=body, lds_bytes=2 * phase.lds_bytes)

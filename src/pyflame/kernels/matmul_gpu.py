@@ -20,7 +20,7 @@ from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.ir.node import Node
 from pyflame.kernels.contraction import matmul_layout, matmul_rows
 from pyflame.kernels.gpu_source import SMALL, float_bits
-from pyflame.kernels.matrix_async import AsyncTile, async_tiles
+from pyflame.kernels.matrix_async import AsyncTile, async_tiles, one_after_another
 from pyflame.kernels.matrix_cores import MatrixKind, MatrixTile, kind_of, matrix_kind, matrix_tiles
 from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
 from pyflame.kernels.tile_gpu import (
@@ -347,6 +347,7 @@ def _tiles(product: Product, cut: Cut[MatrixTile] | None) -> GpuSource:
     phase = blocks.phase(product.b.lines, f"pf_gemm_{blocks.way}<PF_KEY_kind>(b0, b1")
     if blocks.way == "async" and product.a.lines <= _WAITING and may_read_early(product.launch, product.target, 1):
         blocks.kind["EARLY"], phase = 1, replace(phase, awaits=True)
+    phase = one_after_another(phase, blocks.cut.tile, blocks.kind, product.target.workers)
     file = f"matmul{blocks.asynchronous}.hip"
     return _source(
         product, blocks.kind, phase, blocks.alignment, blocks.cut.parts, blocks.types, blocks.functions, file

@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 
 from pyflame.core.device import Target
 from pyflame.kernels.matrix_cores import CHUNK_BYTES, PIECE_BYTES, MatrixKind, MatrixTile
+from pyflame.kernels.tile_gpu import PhaseText
 
 _L2_BYTES = 42  # that a compute unit gets in a clock
 _BEGIN, _RESULT = 2000, 0.12  # clocks of a block before its first step, and for each output
 _BUSY = 256  # threads with which mma.sync reaches its pace
 _WAIT = 500  # clocks of a thread for bytes that it decodes, or between products; blocks beside each other hide it
+_TOGETHER, _TWO_EDGES = 8, 32  # neighbours that a lane has of a result, columns that four lanes share
 _RESERVED = 1024  # bytes of LDS that a block takes besides
 
 
@@ -61,6 +63,11 @@ class AsyncTile(MatrixTile):
         block = _BEGIN + _RESULT * self.rows * self.cols + -(-k // self.depth) * step
         return -(-rounds // beside) * beside * block
 
+    def keeps(self, out_width: int) -> bool:
+        """As pf_async_loop's HELD: whether results are handed over from registers, `out_width` at once."""
+        alone = self.cluster == self.waves_deep == 1 and self.cols // self.waves_across % _TWO_EDGES == 0
+        return alone and out_width > 1 and _TOGETHER % out_width == 0
+
     def lds_bytes(self, sum_bytes: int) -> int:
         """As pf_async_loop's LDS_PIECES: all steps, or the results of all layers."""
         steps = self.stages * self.chunks * (self.rows + self.cols) * CHUNK_BYTES
@@ -69,7 +76,7 @@ class AsyncTile(MatrixTile):
     def defines(self) -> dict[str, int]:
         return {
             **super().defines(), "STAGES": self.stages, "WAVES_DEEP": self.waves_deep, "WGMMA": int(self.wgmma),
-            "CLUSTER": self.cluster, "EARLY": 0, "TURNED": 0,
+            "CLUSTER": self.cluster, "EARLY": 0, "TURNED": 0, "MANY": 0,
         }  # fmt: skip
 
 
@@ -82,10 +89,13 @@ _SYNC = (
 # Hopper's, and the others beside them. A warpgroup is four waves, of 16 rows each.
 _WGMMA = (
     (128, 256, 8, 1, 1, 2, 4, 1), (256, 128, 16, 1, 1, 2, 4, 1), (128, 128, 8, 1, 1, 2, 3, 1),
-    (64, 128, 4, 1, 2, 4, 4, 1), (128, 64, 8, 1, 2, 4, 4, 2), (64, 64, 4, 1, 2, 4, 6, 2),
+    (64, 128, 4, 1, 2, 4, 4, 1), (128, 64, 8, 1, 2, 4, 4, 2), (64, 64, 4, 1, 2, 4, 6, 2), (128, 256, 8, 1, 1, 2, 4, 2),
 )  # fmt: skip
-# In place of clusters: few columns, and few steps, where blocks beside each other hide what each one waits for.
-_WGMMA_ALONE = ((256, 64, 16, 1, 1, 2, 4, 1), (128, 64, 8, 1, 1, 2, 3, 1), (64, 128, 4, 1, 1, 2, 3, 1))
+# Of few columns, or few steps: blocks beside each other hide what each one waits for. 192: three taps of 64 channels.
+_WGMMA_THIN = (
+    (192, 64, 12, 1, 1, 2, 3, 1), (256, 64, 16, 1, 1, 2, 4, 1), (128, 64, 8, 1, 1, 2, 3, 1),
+    (64, 128, 4, 1, 1, 2, 3, 1),
+)  # fmt: skip
 _BESIDE_WGMMA = ((32, 64, 1, 2, 4, 8, 4, 2), *_SYNC[2:])
 _SYNC_EFFICIENCY, _WGMMA_EFFICIENCY = 1.2, 3.0  # beside that of pf_mma_loop.h
 
@@ -99,9 +109,8 @@ def async_tiles(target: Target, kind: MatrixKind, sum_bytes: int, *, clusters: b
         return ()
     rows = [(row, False) for row in _SYNC]
     if target.matrix_core == "wgmma":
-        rows = [*((row, True) for row in _WGMMA), *((row, False) for row in _BESIDE_WGMMA)]
-        if not clusters:
-            rows = [*((row, True) for row in _WGMMA_ALONE), *((row, by) for row, by in rows if row[-1] == 1)]
+        rows = [*((row, True) for row in (*_WGMMA_THIN, *_WGMMA)), *((row, False) for row in _BESIDE_WGMMA)]
+    rows = [row for row in rows if clusters or row[0][-1] == 1]
     found = []
     for (high, wide, down, across, deep, chunks, stages, cluster), wgmma in rows:
         efficiency = _WGMMA_EFFICIENCY if wgmma else _SYNC_EFFICIENCY
@@ -111,3 +120,16 @@ def async_tiles(target: Target, kind: MatrixKind, sum_bytes: int, *, clusters: b
         if lds <= target.lds_bytes + _RESERVED:
             found.append(replace(tile, resident=(target.lds_bytes + _RESERVED) // lds))
     return tuple(found)
+
+
+def one_after_another(phase: PhaseText, tile: object, kind: dict[str, int], workers: int) -> PhaseText:
+    """The launch with a block for each compute unit, which takes several tiles: it fetches one while it stores another.
+
+    For blocks that have no others beside them, whose results go from registers.
+    """
+    fits = isinstance(tile, AsyncTile) and tile.resident == 1 and tile.keeps(kind["OUT_WIDTH"]) and not kind["TURNED"]
+    if not fits or phase.grid <= workers:
+        return phase
+    kind["MANY"], given = 1, len(phase.args)
+    body = f"{phase.body.removesuffix(');')}, (int)a{given}, (int)a{given + 1});"
+    return replace(phase, grid=workers, args=(*phase.args, phase.grid, workers), body=body)

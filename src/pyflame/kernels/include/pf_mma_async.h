@@ -10,8 +10,10 @@
  * of a line are exchanged by its number (place): eight lines' pieces of one number fall on all banks, and wgmma knows the
  * same order as its swizzle of 128 bytes. A block of 128x256 takes 48 KB a step of 64 k for 4 Mflop: 85 flops a byte.
  *
- * Results. All sums go to LDS, where layers and the blocks of a cluster meet in order, and are handed over along rows,
- * OUT_WIDTH neighbours at once, or with TURNED one by one along columns, where those lie side by side in memory.
+ * Results are handed over along rows, OUT_WIDTH neighbours at once, from registers: four lanes that share a row turn their
+ * pairs into neighbours by shuffles (HELD). LDS is free meanwhile, so with MANY a block already fetches its next tile; that
+ * pays where a compute unit has one block. Where layers or the blocks of a cluster meet, which they do in order, or where
+ * numbers are handed over one by one, with TURNED along columns, all sums go to LDS first.
  */
 #ifndef PF_MMA_ASYNC_H
 #define PF_MMA_ASYNC_H
@@ -168,6 +170,29 @@ template <class K, class Lines = pf_async_lines<K, K::COLS, K::B_ALONG_K>> struc
   PF_MEMBER void copy_b(pf_piece *to, int k, int end) { b.copy(to + pf_panels<K, K::ROWS, K::A_ALONG_K>::PARTS, end - k); }
 };
 
+/* The sums of a lane, as pf_mma_nvidia.h describes them: of each row four lanes have the columns, two and two. */
+struct pf_quad {
+  PF_FN int lane() { return pf_lane_of_wave() % 4; }
+  PF_FN int line() { return pf_lane_of_wave() / 4; }
+  PF_FN int row(int s) { return line() + s % 4 / 2 * 8; }
+  PF_FN int col(int s) { return lane() * 2 + s % 2 + s / 4 * 8; }
+  /* Lane t has pair t of eight neighbours four times, and gets all of the t-th eight. */
+  template <class S> PF_FN void turn(pf_vector<S, 2> (&pairs)[4]) {
+    PF_UNROLL
+    for (int by = 1; by < 4; by *= 2) {
+      const int high = lane() & by;
+      PF_UNROLL
+      for (int n = 0; n < 4; n++)
+        if (!(n & by)) {
+          const pf_vector<S, 2> mine = high ? pairs[n] : pairs[n | by];
+          const pf_vector<S, 2> other = {{pf_shuffle_xor(mine.at[0], by), pf_shuffle_xor(mine.at[1], by)}};
+          pairs[n] = high ? other : pairs[n];
+          pairs[n | by] = high ? pairs[n | by] : other;
+        }
+    }
+  }
+};
+
 /* What multiplies: begin(a wave's first row and column, its layer), then multiply(sums, step in LDS). LATE: a step is still
  * read when that returns, until wait<N> has waited for all but the last N. publish() comes between the end of copies and
  * the barrier after which they are multiplied. put(to, pitch, sums): those of a 16x16 as rows. */
@@ -184,11 +209,11 @@ template <class K> struct pf_panels_plain {
   }
   template <int DOWN, int ACROSS, class S>
   PF_MEMBER void multiply(S (&at)[DOWN][ACROSS], const pf_piece *step) const {
-    typedef typename K::mma mma;
+    enum { SUMS = K::mma::SUMS };
     const pf_piece *b = step + pf_panels<K, K::ROWS, K::A_ALONG_K>::PARTS;
-    for (int e = 0; e < DOWN * ACROSS * mma::SUMS; e++) {
-      const int s = e % mma::SUMS, j = e / mma::SUMS % ACROSS, i = e / mma::SUMS / ACROSS;
-      const int row = top + i * PF_MMA_EDGE + mma::row(s), column = left + j * PF_MMA_EDGE + mma::col(s);
+    for (int e = 0; e < DOWN * ACROSS * SUMS; e++) {
+      const int s = e % SUMS, j = e / SUMS % ACROSS, i = e / SUMS / ACROSS;
+      const int row = top + i * PF_MMA_EDGE + pf_quad::row(s), column = left + j * PF_MMA_EDGE + pf_quad::col(s);
       for (int k = 0; k < pf_panels<K, K::ROWS, 1>::DEPTH; k++)
         if (k / CHUNK % K::WAVES_DEEP == layer)
           at[i][j].at[s] = pf_mul_add(number<K::ROWS, K::A_ALONG_K>(step, row, k),
@@ -198,7 +223,7 @@ template <class K> struct pf_panels_plain {
   PF_FN void publish() {}
   template <int N> PF_FN void wait() {}
   template <class S> PF_FN void put(typename K::sum *to, int pitch, const S &sums) {
-    for (int s = 0; s < K::mma::SUMS; s++) to[K::mma::row(s) * pitch + K::mma::col(s)] = sums.at[s];
+    for (int s = 0; s < K::mma::SUMS; s++) to[pf_quad::row(s) * pitch + pf_quad::col(s)] = sums.at[s];
   }
 };
 template <class K> struct pf_panels_by : pf_panels_plain<K> {};
@@ -224,6 +249,8 @@ template <class K> struct pf_async_loop {
     RESULT_PIECES = K::WAVES_DEEP * K::ROWS * PITCH * (int)sizeof(sum) / PF_MMA_PIECE,
     LDS_PIECES = K::STAGES * STEP_PIECES > RESULT_PIECES ? K::STAGES * STEP_PIECES : RESULT_PIECES,
     EACH = K::OUT_WIDTH < 4 ? K::OUT_WIDTH : 4, /* results that are read at once */
+    TOGETHER = 8, /* neighbours that a lane gets from the others */
+    HELD = PARTS * K::WAVES_DEEP == 1 && K::OUT_WIDTH > 1 && TOGETHER % K::OUT_WIDTH == 0 && ACROSS % 2 == 0 && !K::TURNED,
   };
   typename mma::sums at[DOWN][ACROSS];
 
@@ -232,20 +259,35 @@ template <class K> struct pf_async_loop {
   PF_FN int top() { return wave() / K::WAVES_ACROSS * HIGH; }
   PF_FN int left() { return wave() % K::WAVES_ACROSS * WIDE; }
 
-  /* The sums over k in [k, end). `lds`: LDS_PIECES. `In` brings steps: prepare(k, end, half) what a later copy needs, as in
-   * pf_steps (pf_tile.h), copy(to, k, end, half) a step into LDS. EARLY: no launch before this one writes B, which is
-   * asked for while they run. */
-  template <class In> PF_MEMBER void run(pf_piece *lds, In &in, int k, int end) {
-    PF_UNROLL
-    for (int i = 0; i < DOWN; i++) {
-      PF_UNROLL
-      for (int j = 0; j < ACROSS; j++) mma::clear(at[i][j]);
+  /* A block's tiles: `number`, and with MANY every step-th one below `count`, whose first steps come while results of the one
+   * before are handed over. `Tiles`: begin(in, number) gives a place, with the k [from, to) of its sums; store(sums, lds, place)
+   * hands them over. */
+  template <class In, class Tiles>
+  PF_MEMBER void run(pf_piece *lds, In &in, const Tiles &tiles, int number, int count, int step) {
+    auto place = tiles.begin(in, number);
+    begin<K::EARLY>(lds, in, place.from, place.to);
+    for (int more = 1; more;) {
+      multiply(lds, in, place.from, place.to);
+      const auto done = place;
+      number += step;
+      more = K::MANY && number < count;
+      if (more) {
+        place = tiles.begin(in, number);
+        begin<0>(lds, in, place.from, place.to);
+      }
+      tiles.store(*this, lds, done);
     }
+  }
+
+  /* The first steps of k in [k, end). `lds`: LDS_PIECES. `In` brings steps: prepare(k, end, half) what a later copy needs, as
+   * in pf_steps (pf_tile.h), copy(to, k, end, half) a step into LDS. EARLY: no launch before this one writes B, which is
+   * asked for while they run. */
+  template <int EARLY, class In> PF_MEMBER void begin(pf_piece *lds, In &in, int k, int end) {
     if (In::PREPARES) {
       in.prepare(k, end, 0);
       pf_barrier();
     }
-    if constexpr (K::EARLY) {
+    if constexpr (EARLY) {
       PF_UNROLL
       for (int s = 0; s < AHEAD; s++)
         if (k + s * DEPTH < end) in.copy_b(lds + s * STEP_PIECES, k + s * DEPTH, end);
@@ -255,13 +297,21 @@ template <class K> struct pf_async_loop {
     for (int s = 0; s < AHEAD; s++) {
       if (In::PREPARES) in.prepare(k + (s + 1) * DEPTH, end, (s + 1) % 2);
       if (k + s * DEPTH < end) {
-        if constexpr (K::EARLY)
+        if constexpr (EARLY)
           in.copy_a(lds + s * STEP_PIECES, k + s * DEPTH, end);
         else
           in.copy(lds + s * STEP_PIECES, k + s * DEPTH, end, s % 2);
       }
       pf_copies_end();
       if (In::PREPARES) pf_barrier();
+    }
+  }
+  /* The sums over all of it. */
+  template <class In> PF_MEMBER void multiply(pf_piece *lds, In &in, int k, int end) {
+    PF_UNROLL
+    for (int i = 0; i < DOWN; i++) {
+      PF_UNROLL
+      for (int j = 0; j < ACROSS; j++) mma::clear(at[i][j]);
     }
     /* What wgmma multiplies meanwhile is no matter of threads: then they do first what takes long. */
     enum { FIRST = by::LATE || (K::WGMMA && In::PREPARES) };
@@ -290,6 +340,38 @@ template <class K> struct pf_async_loop {
   /* Hand over what lies inside of m x n, for a block whose tile begins at (first, left_most). */
   template <class Out>
   PF_MEMBER void store(pf_piece *lds, int first, int left_most, int m, int n, const Out &out) const {
+    if constexpr (HELD)
+      store_held(first + top(), left_most + left(), m, n, out);
+    else
+      store_by_lds(lds, first, left_most, m, n, out);
+  }
+  /* As they are in registers: four lanes turn pairs of two tiles into neighbours. */
+  template <class Out> PF_MEMBER void store_held(int first, int left_most, int m, int n, const Out &out) const {
+    PF_UNROLL
+    for (int i = 0; i < DOWN * 2; i++) {
+      const int y = first + i / 2 * PF_MMA_EDGE + pf_quad::row(i % 2 * 2);
+      PF_UNROLL
+      for (int j = 0; j < ACROSS; j += 2) {
+        pf_vector<sum, 2> pairs[4];
+        PF_UNROLL
+        for (int q = 0; q < 4; q++) {
+          const auto &tile = at[i / 2][j + q / 2];
+          pairs[q] = {{tile.at[i % 2 * 2 + q % 2 * 4], tile.at[i % 2 * 2 + q % 2 * 4 + 1]}};
+        }
+        pf_quad::turn(pairs);
+        const int x = left_most + j * PF_MMA_EDGE + pf_quad::lane() * TOGETHER;
+        PF_UNROLL
+        for (int e = 0; e < TOGETHER; e += K::OUT_WIDTH) {
+          sum sums[K::OUT_WIDTH];
+          PF_UNROLL
+          for (int s = 0; s < K::OUT_WIDTH; s++) sums[s] = pairs[(e + s) / 2].at[s % 2];
+          if (y < m && x + e < n) out.several(y, x + e, sums);
+        }
+      }
+    }
+  }
+  template <class Out>
+  PF_MEMBER void store_by_lds(pf_piece *lds, int first, int left_most, int m, int n, const Out &out) const {
     sum *room = (sum *)lds, *mine = room + (layer() * K::ROWS + top()) * PITCH + left();
     PF_UNROLL
     for (int i = 0; i < DOWN; i++) {
