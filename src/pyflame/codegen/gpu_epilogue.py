@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from pyflame.codegen.expr import register, stored
 from pyflame.codegen.gpu_text import GpuText
+from pyflame.codegen.loops import join_parts
 from pyflame.core.device import Target
 from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import Instr, Kernel
@@ -49,9 +50,10 @@ class _Epilogue(GpuText):
     """One result, or a vector of them, at a time: no rows."""
 
     def __init__(self, kernel: Kernel, target: Target, layout: tuple[int, int], aligned: bool) -> None:
-        super().__init__(kernel, target, aligned)
-        loops, ends = list(range(len(self.extents))), (layout[0], sum(layout))
-        self.parts = {"batch": loops[: ends[0]], "i": loops[ends[0] : ends[1]], "j": loops[ends[1] :]}
+        (extents,) = kernel.loops
+        joined, parts = join_parts(kernel, (*layout, len(extents) - sum(layout)))  # each saves a division
+        super().__init__(joined, target, aligned)
+        self.parts = dict(zip(("batch", "i", "j"), parts, strict=True))
         self.along, self.lane = self.choose_along()
         self.width = self.choose_width()
         self.asked = self.alignment()

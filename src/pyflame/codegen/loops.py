@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pyflame.core.shape import contiguous_strides
@@ -12,21 +12,33 @@ SHORT = 8  # a loop of fewer iterations is not worth vectorising when a longer o
 
 
 def join_columns(kernel: Kernel, first: int) -> Kernel:
-    """Run the column loops of an anchored kernel, those from `first` on, as one where its accesses allow that."""
+    """Run the column loops of an anchored kernel, those from `first` on, as few where its accesses allow that."""
     (extents,) = kernel.loops
-    while len(extents) > first + 1:
-        outer, last = extents[-2:]
+    return _full_strides(join_parts(kernel, [*[1] * first, len(extents) - first])[0])
+
+
+def join_parts(kernel: Kernel, parts: Sequence[int]) -> tuple[Kernel, list[list[int]]]:
+    """Run loops of an anchored kernel that follow each other as one where its accesses allow that.
+
+    parts: how many loops, in order, stay apart from the others; with the kernel come the loops of each.
+    """
+    (extents,) = kernel.loops
+    owner = [number for number, count in enumerate(parts) for _ in range(count)]
+    for n in reversed(range(len(extents) - 1)):
+        outer, last = extents[n : n + 2]
         accesses = [i.access for i in kernel.instrs if i.access is not None] + [a for _, a in kernel.stores]
-        if outer != 1 and last != 1 and any(a.strides[-2] != a.strides[-1] * last for a in accesses):
-            break
-        extents = (*extents[:-2], outer * last)
-        renumber = {n: min(n, len(extents) - 1) for n in range(len(extents) + 1)}
-        kernel = _map_access(kernel, (extents,), _without(-1 if last == 1 else -2), renumber)
-    return _full_strides(kernel)
+        apart = outer != 1 and last != 1 and any(a.strides[n] != a.strides[n + 1] * last for a in accesses)
+        if owner[n] != owner[n + 1] or apart:
+            continue
+        extents, gone = (*extents[:n], outer * last, *extents[n + 2 :]), n + 1 if last == 1 else n
+        renumber = {old: old - (old > n) for old in range(len(owner))}
+        kernel = _map_access(kernel, (extents,), _without(gone), renumber)
+        del owner[n]
+    return kernel, [[n for n, part in enumerate(owner) if part == number] for number in range(len(parts))]
 
 
 def _without(axis: int) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
-    return lambda s: (*s[:axis], *(s[axis + 1 :] if axis != -1 else ()))
+    return lambda s: (*s[:axis], *s[axis + 1 :])
 
 
 def _full_strides(kernel: Kernel) -> Kernel:

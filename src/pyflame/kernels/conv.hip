@@ -336,11 +336,22 @@ template <class K, class W, class X, int DEPTH, int X_AT> struct pf_conv_in {
 };
 
 /* Results of one group and part, whose batch entries begin at `first` and lie `groups` apart: columns are pixels of all
- * images. */
+ * images; and those of one column. */
+template <class Out> struct pf_conv_column {
+  const Out &out;
+  int64_t entry;
+  int p;
+  template <class S, int N> PF_MEMBER void several(int i, const S (&sums)[N]) const { out.several(entry, i, p, sums); }
+};
 template <class K, class Out> struct pf_conv_entry {
   const Out &out;
   pf_late_args arg;
   int64_t first;
+  PF_MEMBER pf_conv_column<Out> column(int j) const {
+    int p;
+    const int image = pf_conv<K>::image_of(arg, j, p);
+    return {out, first + image * arg[PF_CONV_GROUPS], pf_conv<K>::place_of(arg, p)};
+  }
   template <class S> PF_MEMBER void operator()(int i, int j, S sum) const {
     int p;
     const int image = pf_conv<K>::image_of(arg, j, p);
@@ -358,9 +369,14 @@ template <class K, class Out> struct pf_conv_entry {
 template <class S> struct pf_conv_parts {
   S *at;
 };
+template <class S> struct pf_conv_part_column {
+  S *at;
+  template <int N> PF_MEMBER void several(int i, const S (&sums)[N]) const { pf_put_several(at + i, sums); }
+};
 template <class K, class S> struct pf_conv_part {
   S *at;
   int64_t rows, columns;
+  PF_MEMBER pf_conv_part_column<S> column(int j) const { return {place(0, j)}; } /* with O_LAST */
   PF_MEMBER S *place(int i, int j) const { return at + (K::O_LAST ? j * rows + i : i * columns + j); }
   PF_MEMBER void operator()(int i, int j, S sum) const { *place(i, j) = sum; }
   template <int N> PF_MEMBER void several(int i, int j, const S (&sums)[N]) const { pf_put_several(place(i, j), sums); }

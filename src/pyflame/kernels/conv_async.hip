@@ -136,6 +136,7 @@ template <class K> struct pf_conv_in_tap {
 /* Results whose rows are pixels. */
 template <class Result> struct pf_conv_turned {
   Result result;
+  PF_MEMBER auto row(int i) const { return result.column(i); }
   template <class S> PF_MEMBER void operator()(int i, int j, S sum) const { result(j, i, sum); }
   template <class S, int N> PF_MEMBER void several(int i, int j, const S (&sums)[N]) const { result.several(j, i, sums); }
 };

@@ -130,10 +130,16 @@ template <class K>
 struct pf_gemm_in : pf_operands<pf_lines<K, K::ROWS, K::A_ALONG_K, K::A_VECTOR>,
                                 pf_lines<K, K::COLS, K::B_ALONG_K, K::B_VECTOR>, K::DEPTH, pf_tile<K>::B_AT> {};
 
-/* Results of one batch entry. */
+/* Results of one batch entry, and of one of its rows. */
+template <class Out> struct pf_gemm_row {
+  const Out &out;
+  int batch, i;
+  template <class S, int N> PF_MEMBER void several(int j, const S (&sums)[N]) const { out.several(batch, i, j, sums); }
+};
 template <class Out> struct pf_gemm_entry {
   const Out &out;
   int batch;
+  PF_MEMBER pf_gemm_row<Out> row(int i) const { return {out, batch, i}; }
   template <class S> PF_MEMBER void operator()(int i, int j, S sum) const { out(batch, i, j, sum); }
   template <class S, int N> PF_MEMBER void several(int i, int j, const S (&sums)[N]) const {
     out.several(batch, i, j, sums);

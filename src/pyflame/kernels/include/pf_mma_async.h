@@ -11,7 +11,7 @@
  * same order as its swizzle of 128 bytes. A block of 128x256 takes 48 KB a step of 64 k for 4 Mflop: 85 flops a byte.
  *
  * Results are handed over along rows, OUT_WIDTH neighbours at once, from registers: four lanes that share a row turn their
- * pairs into neighbours by shuffles (HELD). LDS is free meanwhile, so with MANY a block already fetches its next tile; that
+ * pairs into neighbours by shuffles (HELD; what takes results has row(y), which takes several(x, sums)). LDS is free meanwhile, so with MANY a block already fetches its next tile; that
  * pays where a compute unit has one block. Where layers or the blocks of a cluster meet, which they do in order, or where
  * numbers are handed over one by one, with TURNED along columns, all sums go to LDS first.
  */
@@ -350,6 +350,7 @@ template <class K> struct pf_async_loop {
     PF_UNROLL
     for (int i = 0; i < DOWN * 2; i++) {
       const int y = first + i / 2 * PF_MMA_EDGE + pf_quad::row(i % 2 * 2);
+      const auto row = out.row(pf_least(y, m - 1));
       PF_UNROLL
       for (int j = 0; j < ACROSS; j += 2) {
         pf_vector<sum, 2> pairs[4];
@@ -365,7 +366,7 @@ template <class K> struct pf_async_loop {
           sum sums[K::OUT_WIDTH];
           PF_UNROLL
           for (int s = 0; s < K::OUT_WIDTH; s++) sums[s] = pairs[(e + s) / 2].at[s % 2];
-          if (y < m && x + e < n) out.several(y, x + e, sums);
+          if (y < m && x + e < n) row.several(x + e, sums);
         }
       }
     }
