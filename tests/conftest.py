@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -18,6 +19,7 @@ import pytest
 
 import pyflame as pf
 from pyflame.core.state import state
+from pyflame.runtime.cache import DiskCache
 from tests.needs import torch
 from tests.seed import share
 
@@ -32,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if torch is None and not config.getoption("--without-torch"):
         raise pytest.UsageError("expected torch, the oracle of the tests: run `make setup`, or add --without-torch")
+    gc.disable()  # a third of what the collection would take: it makes a million objects, and all stay
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
@@ -56,6 +59,12 @@ def _group(item: pytest.Item) -> tuple[object, int]:
     return item.nodeid.partition("[")[0], 0
 
 
+def pytest_collection_finish() -> None:
+    """What was imported and collected is not looked through again when garbage is."""
+    gc.freeze()
+    gc.enable()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """A file that imports torch, or a package of an extra, is skipped where there is no torch."""
@@ -65,6 +74,20 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
         if torch is None and report.failed and f"No module named '{name}'" in str(report.longrepr):
             report.outcome, report.longrepr = "skipped", (report.nodeid, 0, f"Skipped: {name} is not installed")
     return report
+
+
+@pytest.fixture(autouse=True, scope="session")
+def compiled_stays() -> Iterator[None]:
+    """Tests find what others compiled; one that clears a cache takes one of its own, or minutes of work are lost."""
+    shared, clear = DiskCache().root, DiskCache.clear
+
+    def clear_own(cache: DiskCache) -> int:
+        assert cache.root != shared, f"{shared} is every test's: clear a DiskCache of a temporary folder"
+        return clear(cache)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DiskCache, "clear", clear_own)
+        yield
 
 
 @pytest.fixture(autouse=True)
