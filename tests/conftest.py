@@ -23,8 +23,8 @@ from pyflame.runtime.cache import DiskCache
 from tests.needs import torch
 from tests.seed import share
 
-MANY = 4  # of a function with more cases `make test` runs every eighth
-SHARE = 8  # and of slow tests too, where they do not say otherwise
+MANY = 4  # of a function with more cases `make test` runs every tenth
+SHARE = 10  # and of slow tests too, where they do not say otherwise
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
