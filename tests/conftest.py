@@ -59,7 +59,8 @@ def _group(item: pytest.Item) -> tuple[object, int]:
     return item.nodeid.partition("[")[0], 0
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(tryfirst=True)  # also before xdist's, whose controller collects nothing
+def pytest_runtestloop() -> None:
     """What was imported and collected is not looked through again when garbage is."""
     gc.freeze()
     gc.enable()
