@@ -23,8 +23,8 @@ from pyflame.runtime.cache import DiskCache
 from tests.needs import torch
 from tests.seed import share
 
-MANY = 4  # of a function with more cases `make test` runs every tenth
-SHARE = 10  # and of slow tests too, where they do not say otherwise
+MANY, SHARE = 4, 10  # of a function with more cases than 4 `make test` runs every tenth
+SLOW = 12  # and of slow tests every twelfth, where they do not say otherwise
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,7 +54,7 @@ def _group(item: pytest.Item) -> tuple[object, int]:
     if (mark := item.get_closest_marker("share")) is not None:
         return id(mark), mark.args[0]
     if (mark := item.get_closest_marker("slow")) is not None:
-        part = mark.args[0] if mark.args else SHARE
+        part = mark.args[0] if mark.args else SLOW
         return ("slow", part), part
     return item.nodeid.partition("[")[0], 0
 
