@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -18,11 +19,12 @@ import pytest
 
 import pyflame as pf
 from pyflame.core.state import state
+from pyflame.runtime.cache import DiskCache
 from tests.needs import torch
 from tests.seed import share
 
-MANY = 4  # of a function with more cases `make test` runs every eighth
-SHARE = 8  # and of slow tests too, where they do not say otherwise
+MANY, SHARE = 4, 10  # of a function with more cases than 4 `make test` runs every tenth
+SLOW = 12  # and of slow tests every twelfth, where they do not say otherwise
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if torch is None and not config.getoption("--without-torch"):
         raise pytest.UsageError("expected torch, the oracle of the tests: run `make setup`, or add --without-torch")
+    gc.disable()  # a third of what the collection would take: it makes a million objects, and all stay
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
@@ -51,9 +54,16 @@ def _group(item: pytest.Item) -> tuple[object, int]:
     if (mark := item.get_closest_marker("share")) is not None:
         return id(mark), mark.args[0]
     if (mark := item.get_closest_marker("slow")) is not None:
-        part = mark.args[0] if mark.args else SHARE
+        part = mark.args[0] if mark.args else SLOW
         return ("slow", part), part
     return item.nodeid.partition("[")[0], 0
+
+
+@pytest.hookimpl(tryfirst=True)  # also before xdist's, whose controller collects nothing
+def pytest_runtestloop() -> None:
+    """What was imported and collected is not looked through again when garbage is."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -65,6 +75,20 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
         if torch is None and report.failed and f"No module named '{name}'" in str(report.longrepr):
             report.outcome, report.longrepr = "skipped", (report.nodeid, 0, f"Skipped: {name} is not installed")
     return report
+
+
+@pytest.fixture(autouse=True, scope="session")
+def compiled_stays() -> Iterator[None]:
+    """Tests find what others compiled; one that clears a cache takes one of its own, or minutes of work are lost."""
+    shared, clear = DiskCache().root, DiskCache.clear
+
+    def clear_own(cache: DiskCache) -> int:
+        assert cache.root != shared, f"{shared} is every test's: clear a DiskCache of a temporary folder"
+        return clear(cache)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DiskCache, "clear", clear_own)
+        yield
 
 
 @pytest.fixture(autouse=True)

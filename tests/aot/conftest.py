@@ -12,7 +12,7 @@ from tests.aot.emulated import Emulation
 from tests.needs import need
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="session")
 def clang() -> ClangHip:
     return ClangHip(need(find_clang(), "a clang with the AMDGPU target"))
 

@@ -22,7 +22,7 @@ GENERATED = (
 )  # fmt: skip
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.slow
 @pytest.mark.parametrize("target", CI_TARGETS)
 def test_no_spills(target: str) -> None:

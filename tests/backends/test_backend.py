@@ -39,7 +39,7 @@ def mlp(library: Any) -> Any:
     return library.nn.Sequential(library.nn.Linear(8, 16), library.nn.GELU(), library.nn.Linear(16, 4))
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize("library", [torch, pf], ids=["torch", "pyflame"])
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_prepared_model_computes_on_the_device_and_trains(device: str, library: Any) -> None:

@@ -29,7 +29,7 @@ def _check(name: str, precision: str, device: str | None = None) -> None:
     assert found.worst <= TIMES, found.where
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(10)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", EVERYDAY)
 def test_small_models(name: str, precision: str) -> None:

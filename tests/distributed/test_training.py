@@ -9,7 +9,7 @@ from tests.distributed.processes import run_checks
 from tests.needs import needs_torch
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @needs_torch
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("modules", [("data_parallel", "jitted"), ("sharded", "model_parallel")])

@@ -27,7 +27,7 @@ def program(page: Path) -> str:
     return lines
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("page", [p for p in PAGES if program(p)], ids=lambda p: p.stem)
 def test_snippets_run(page: Path, tmp_path: Path) -> None:
     file = tmp_path / page.name  # so that errors show the page's name and line

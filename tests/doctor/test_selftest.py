@@ -42,7 +42,7 @@ def test_every_op_is_a_case_of_its_family() -> None:
         assert {f"{dtype}/{name.partition('/')[2]}" for name in names} <= set(all_cases())
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_a_simulated_gpu_in_no_time_is_touched_by_every_family() -> None:
     found = selftest("sim:gfx1100", 0, isolate=False)
     assert {r.family for r in found.results} == set(families())

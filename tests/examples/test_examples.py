@@ -60,7 +60,7 @@ def test_char_rnn():
     assert len(out.split("Zeta:")[1].split("\n\nloss")[0]) == 20
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @one_in_three
 def test_gpt():
     out = run(
@@ -95,7 +95,7 @@ def test_distributed_gpt_in_two_processes(mode, tmp_path):
     assert further[1] == pytest.approx(alone[1], abs=2e-3)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @one_in_three
 def test_torch_bert():
     pytest.importorskip("transformers")
@@ -105,7 +105,7 @@ def test_torch_bert():
     assert out.count(", 0 in torch") == 2  # forward and backward
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @one_in_three
 def test_torch_resnet():
     pytest.importorskip("torch")
@@ -116,7 +116,7 @@ def test_torch_resnet():
     assert fine > max(0.8, fresh + 0.1)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @one_in_three
 def test_volume_profile(tmp_path):
     drawing = tmp_path / "profile.html"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import pyflame as pf
 from pyflame.core.errors import CompileError
 from pyflame.kernels import matmul_gpu, tile_gpu
+from pyflame.runtime.cache import DiskCache
 from pyflame.runtime.gpu.compiler import GpuKernels
 from pyflame.runtime.kernels import KernelTable
 from tests.libs.bench import NAME, Bench, bench, explained, prefer, random
@@ -64,7 +66,7 @@ def test_the_guess_stays_where_nothing_may_be_timed(
 
 
 @pytest.fixture
-def waves(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def waves(bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
     """How many kernels were compiled at once, each time that something was; nothing is known before."""
     found: list[int] = []
     compile_missing = KernelTable._compile_missing
@@ -74,7 +76,9 @@ def waves(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         compile_missing(table, missing)
 
     monkeypatch.setattr(KernelTable, "_compile_missing", noted)
-    bench.device.kernels.forget()
+    kernels = bench.device.kernels
+    monkeypatch.setattr(kernels, "cache", DiskCache(tmp_path / "kernels"))
+    kernels.forget()
     return found
 
 

@@ -12,7 +12,7 @@ from pyflame.llm.load import load_decoder
 from tests.llm.checkpoints import make
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize(
     ("name", "device", "quantized"),
     [("llama", "sim:gfx942", None), ("llama", "sim:gfx1100", "q8_0"), ("mixtral", "sim:gfx942", "q8_0")],

@@ -70,7 +70,7 @@ def test_64_prompts_together_are_as_alone(model: Model) -> None:
     assert stats.ttft.cumulative()[-1] == (float("inf"), 64)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_settings_of_rows_do_not_mix(model: Model) -> None:
     """Seeds, penalties, bias, constraints, stops and logprobs of neighbours, with rows that are used again."""
     kinds: list[dict[str, Any]] = [

@@ -27,7 +27,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     return Model(load_decoder(checkpoint, GPU), None, None, GPU, pf.float32, 64)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_together_as_alone_and_every_step_is_a_graph(model: Model) -> None:
     """Requests join in between. A step of a size and kind is captured at its second call."""
     alone = [model.generate(**one).tokens for one in ASKED]
@@ -54,7 +54,7 @@ def test_steps_are_launched_before_tokens_are_read(model: Model) -> None:
     assert lead[1:4] == [1, 1, 1] and len(request.result()[0].tokens) == 6
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_preemption_and_faults_of_steps_under_way(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = [dict(prompt=p, max_tokens=36) for p in PROMPTS]
     alone = [model.generate(**one).tokens for one in asked]

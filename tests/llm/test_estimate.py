@@ -62,7 +62,7 @@ print(expected.total / measured(path, "sim:gfx942", 2, "bfloat16"))
 """
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_on_a_simulated_gpu(tmp_path: Path) -> None:
     """With the pool of real GPUs: simulated ones have none unless asked, so that they see where buffers end."""
     env = {**os.environ, "PYFLAME_MEMORY_POOL": "cached"}

@@ -117,7 +117,7 @@ def test_every_device_has_the_same_bits(tmp_path: Path, monkeypatch: pytest.Monk
     assert np.array_equal(logits(two), wanted)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_what_a_step_does(tmp_path: Path) -> None:
     """Several drawn texts of a prompt, narrow keys and values, guesses: all as on one device."""
     one, two = loaded(make("llama", tmp_path)[0])
@@ -138,7 +138,7 @@ def wider(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(small, name, size)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.usefixtures("wider")
 def test_encoded_weights(tmp_path: Path) -> None:
     """Blocks of the file are divided, and blocks that are made while loading: each device has the same numbers."""
@@ -349,7 +349,7 @@ for part, device in zip(two.decoder.parts, ("sim:gfx942", "sim:gfx942:1")):
 """
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.usefixtures("wider")
 def test_two_simulated_gpus(tmp_path: Path) -> None:
     printed(_ON_TWO_GPUS, str(small.gguf(tmp_path / "small.gguf")), PYFLAME_SIM_DEVICES="2")

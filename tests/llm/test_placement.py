@@ -72,7 +72,7 @@ def test_automatic(monkeypatch: pytest.MonkeyPatch) -> None:
         found(a=100, b=100, c=100)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize("name", ["gpt2", "gpt_oss"])
 def test_same_logits_and_tokens(name: str, tmp_path: Path) -> None:
     """Half on a simulated GPU, half on the CPU, the head on the other side of the embeddings where it may."""
@@ -124,7 +124,7 @@ assert {str(p.device) for p in two.decoder.parameters()} == {"sim:gfx942", "sim:
 """
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_two_simulated_gpus(tmp_path: Path) -> None:
     """Equal bits: the same kernels on the same numbers."""
     printed(_ON_TWO_GPUS, str(small.gguf(tmp_path / "small.gguf")), PYFLAME_SIM_DEVICES="2")

@@ -114,7 +114,7 @@ ATTRIBUTES = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_files_below_packages_are_attributes() -> None:
     """In a process of its own, since an import anywhere makes attributes."""
     for library in ("torch", "pyflame"):

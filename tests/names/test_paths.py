@@ -185,7 +185,7 @@ def causal(b: Any, h: Any, q: Any, k: Any) -> Any:
     return q >= k
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_flex_attention() -> None:
     from torch.nn.attention import flex_attention as theirs
 

@@ -44,7 +44,7 @@ def test_processes_get_copies(tmp_path: Path) -> None:
     assert values.tolist() == [1.0, 2.0]
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_spawn(tmp_path: Path) -> None:
     context = mp.spawn(write, (str(tmp_path), pf.ones(1)), nprocs=1, join=False)
     assert context is not None and len(context.pids()) == 1

@@ -58,7 +58,7 @@ def test_long_orders_without_replacement() -> None:
     assert len(whole) == 20 * n and not np.array_equal(whole[:n], whole[n : 2 * n])
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_deep_and_wide_models_do_not_recurse() -> None:
     class Nested(nn.Module):
         def __init__(self, inner: Any) -> None:

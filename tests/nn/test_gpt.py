@@ -135,7 +135,7 @@ def test_initial_weights_are_those_of_gpt2() -> None:
             assert abs(value.std() / std - 1) < 0.05 and abs(value.mean()) < std / 10, name
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_training_matches_torch() -> None:
     """The convergence test: the same start and data, AdamW, a jitted step; the loss falls and falls alike."""
     torch.manual_seed(0)

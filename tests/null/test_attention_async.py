@@ -43,7 +43,7 @@ def test_computes_what_float64_computes(name: str) -> None:
     assert emulated.wrong(check, reverse=sorted(ASYNC).index(name) % 2 == 1) == {}
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize("target", [HOPPER, AMPERE], ids=["sm_90", "sm_80"])
 def test_decoding_by_tiles(target: Target) -> None:
     """By asynchronous copies where lines are whole chunks that lie in pieces."""
@@ -111,7 +111,7 @@ def launches() -> Iterator[tuple[str, str, GpuPhase]]:
                 yield source.text, kind, phase
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
 def test_nvcc_takes_the_text(tmp_path: Path) -> None:
     """Without spills, with wgmma that waits for nothing else, and with as much LDS as a launch brings.

@@ -73,7 +73,7 @@ def test_blocks_compute_what_numpy_computes(target: Target, number: int, monkeyp
     assert emulated.wrong(check, reverse=bool(number % 2)) == {}
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize("workers", [1, 132], ids=["whole", "in parts"])
 def test_geometries_compute_what_numpy_computes(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYFLAME_CONV_LAYOUT", "nhwc")
@@ -139,7 +139,7 @@ def test_large_convolutions_have_blocks_to_try() -> None:
     assert len(set(variants(28))) == 4 and variants(4) == []
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
 @pytest.mark.parametrize(("target", "arch"), [(HOPPER, "sm_90a"), (AMPERE, "sm_80")], ids=["sm_90a", "sm_80"])
 def test_nvcc_takes_the_text(target: Target, arch: str, tmp_path: Path) -> None:

@@ -307,7 +307,7 @@ def test_bad_index(mode: str, space: str, tmp_path: Path) -> None:
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize("name", AMD)
 def test_builds_without_spills(name: str, clang: ClangHip, tmp_path: Path) -> None:
     target = TARGETS[name]

@@ -94,7 +94,7 @@ def test_decoding(target: Target) -> None:
     assert emulated.wrong(check, False) == emulated.wrong(check, True) == {}
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize("reverse", [False, True], ids=["", "reverse"])
 def test_computes_what_float64_computes(emulated: Emulated, reverse: bool) -> None:
     assert emulated.wrong(check, reverse) == {}
@@ -113,7 +113,7 @@ def test_decomposition_says_the_same() -> None:
         check([t.numpy() for t in case.outputs], case)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_every_way_is_taken() -> None:
     """By the cases above, on the targets above; and no case is decomposed."""
     programs = [Program(build().outputs, target) for target in RUN_ON.values() for build in CASES.values()]
@@ -179,7 +179,7 @@ def few(size: int, dtype: pf.DType, rows: int) -> list[pf.Tensor]:
     return attention((1, 2 * rows, 1, size), (2, 4096), size, dtype, gradient=False, softcap=30.0)().outputs
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize("name", ["gfx906", "gfx942", "gfx1030", "gfx1100"])
 def test_decoding_builds_without_spills(name: str, clang: ClangHip) -> None:
     target = TARGETS[name]
@@ -242,7 +242,7 @@ def test_shapes_share_text() -> None:
     assert texts(40, 40, 32) == texts(50, 45, 64)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_tiles_build_for_nvidia(arch: str, tmp_path: Path) -> None:
     if shutil.which("nvcc") is None:

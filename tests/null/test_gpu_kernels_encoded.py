@@ -77,7 +77,7 @@ def sources(
         yield from ((name, s) for s in plan.sources if s)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize(("name", "dtype"), [("gfx942", pf.bfloat16), ("gfx1030", pf.float32), ("gfx906", pf.float16)])
 def test_builds_without_spills(name: str, dtype: pf.DType, clang: ClangHip, tmp_path: Path) -> None:
     target = TARGETS[name]
@@ -115,7 +115,7 @@ def test_experts_build_without_spills(name: str, dtype: pf.DType, clang: ClangHi
             assert spilled == [0, 0, 0], source.text
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
 def test_nvcc_takes_the_text(tmp_path: Path) -> None:
     nvcc({s.text for s in experts_sources(TARGETS["sm_90"], pf.bfloat16)}, "sm_90", tmp_path)

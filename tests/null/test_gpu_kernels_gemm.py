@@ -87,7 +87,7 @@ def emulated(request: pytest.FixtureRequest) -> Emulated:
     return Emulated(RUN_ON[request.param])
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize("reverse", [False, True], ids=["", "reverse"])
 def test_computes_what_numpy_computes(emulated: Emulated, reverse: bool) -> None:
     assert emulated.wrong(check, reverse) == {}

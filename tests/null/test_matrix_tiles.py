@@ -84,7 +84,7 @@ def test_blocks_compute_what_numpy_computes(name: str, number: int, monkeypatch:
 CONV_FLAGS = ("X_VECTOR", "W_VECTOR", "X_ALONG_K", "W_ALONG_K", "C_LAST", "N_LAST", "DILATED", "O_LAST")
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize("name", ["gfx90a", "gfx1030"])
 def test_convolutions_compute_what_numpy_computes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In both memory orders that a plan may have: between them they fetch and store in every way."""
@@ -157,7 +157,7 @@ def largest(target: Target) -> list[Program]:
     return found
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize("name", AMD)
 def test_builds_without_spills(name: str, clang: ClangHip) -> None:
     target = TARGETS[name]
@@ -187,7 +187,7 @@ def matrix_instructions(text: str, target: Target) -> int:
     return tiles * each * numbers["CHUNKS"]
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_nvcc_takes_the_text(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

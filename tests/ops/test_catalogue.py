@@ -16,9 +16,9 @@ from tests.needs import needs_torch
 from tests.oracle import check_forward, check_gradient, torch_call, torch_tensor
 from tests.seed import share
 
-# `make test` runs an eighth of them, others for each state of the code; tests/warm.py compiles their kernels first.
+# `make test` runs a twelfth of them, others for each state of the code; tests/warm.py compiles their kernels first.
 SAMPLES = {f"{op.name}-{number}": (op, sample) for op, number, sample in cases()}
-CHOSEN = share(SAMPLES, 8)
+CHOSEN = share(SAMPLES, 12)
 CASES = [pytest.param(*s, id=i, marks=() if i in CHOSEN else pytest.mark.thorough) for i, s in SAMPLES.items()]
 all_chosen = pytest.mark.share(1)  # no smaller share of these, and the same ones in each test
 
@@ -47,7 +47,7 @@ def test_gradient(op: OpDef, sample: Sample) -> None:
 DTYPES = (pf.bool_, pf.uint8, pf.int8, pf.int16, pf.int32, pf.int64, pf.float16, pf.bfloat16)
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(10)
 @needs_torch
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def theirs(run: Callable[..., Any], arrays: list[np.ndarray]) -> list[np.ndarray
 JITTED = [name for name in CASES if "view" not in name and name != "row of ones"]
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(8)
 @pytest.mark.parametrize(("name", "jit"), [*((n, False) for n in CASES), *((n, True) for n in JITTED)])
 def test_composition(name: str, jit: bool, device: str) -> None:
     run, shapes = CASES[name]

@@ -154,7 +154,7 @@ def test_default_is_sixteen_bits() -> None:
         linear(x, data, kind, activation_bits=4)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize("rows", [1, 17])
 def test_extremes_do_not_overflow(rows: int) -> None:
     """Codes and x all at their largest: sums of a plane must fit what they are converted by."""

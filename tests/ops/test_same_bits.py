@@ -31,7 +31,7 @@ def same_tensor_many_times(dtype: pf.DType, shape: tuple[int, ...], device: str)
     return x * 1.71 + 0.37
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(8)
 @pytest.mark.parametrize("device", ["cpu", "sim:gfx942", "sim:gfx1100"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("name", CHOSEN)
@@ -41,7 +41,7 @@ def test_what_is_chosen_is_found(name: str, dtype: str, device: str) -> None:
         assert (x == CHOSEN[name](x)).any(-1).all().item()
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(8)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_gradients_reach_what_was_chosen(dtype: str) -> None:
     x = pf.randn(2, 49, 1, 2, 49).to(getattr(pf, dtype)).requires_grad_()
@@ -58,7 +58,7 @@ CHAINS: dict[str, Callable[[pf.Tensor], pf.Tensor]] = {
 }
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(8)
 @pytest.mark.parametrize("device", ["cpu", "sim:gfx942", "sim:gfx1100"])
 @pytest.mark.parametrize("first", ["value", "gradient"])
 @pytest.mark.parametrize("name", CHAINS)

@@ -61,7 +61,7 @@ def one_step(text: str, shape: tuple[int, ...] = (3, 4), **how: object) -> Progr
     return Program((Input(shape, seed=1),), (Step("planted", text, (0,)),), (1,), **how)  # type: ignore[arg-type]
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_a_planted_fault_is_found_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
     right = pf.tanh
     monkeypatch.setattr(pf, "tanh", lambda x: right(x) + (x.ndim > 1) * 1e-3)
@@ -83,7 +83,7 @@ def test_a_planted_fault_is_found_and_shrunk(monkeypatch: pytest.MonkeyPatch) ->
     assert "v1 = L.tanh(v0)" in script(small)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_a_dead_process_is_laid_at_its_program() -> None:
     worker = Worker("cpu")
     abort = one_step("{0} * 1.0 if L.__name__ == 'torch' else __import__('os').abort()")

@@ -83,7 +83,7 @@ def test_cnn_learns_as_on_the_cpu(gpu: str) -> None:
     agree(gpu, classifier([*layers, lambda: nn.Linear(36, 3)], (2, 2, 6, 6), steps=2), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_gpt_learns_as_on_the_cpu(gpu: str) -> None:
     def program() -> list[pf.Tensor]:
         model = nn.GPT(nn.GPTConfig(vocab_size=11, context=8, layers=1, heads=2, width=8))

@@ -172,7 +172,7 @@ def test_hiprtc_compiles_without_a_gpu(tmp_path: Path) -> None:
     assert any(line.startswith(">    3 |   x[pf_thread()] = pf_ballot(pf_thread() < m);") for line in lines)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize(("target", "options"), [("gfx90a", ()), ("gfx1030", ("-O0",))], ids=["gfx90a", "gfx1030"])
 def test_hiprtc_builds_every_kernel(target: str, options: tuple[str, ...], tmp_path: Path) -> None:
     """As they are built for users, and, to save half of the time, with little optimisation for the other target."""

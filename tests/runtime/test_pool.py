@@ -354,7 +354,7 @@ def _stress(rounds: int) -> None:
     assert driver.held[0] == 0 and not driver.memory
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_a_million_operations() -> None:
     _stress(125_000)
 

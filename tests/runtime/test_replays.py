@@ -387,7 +387,7 @@ def test_large_arguments_are_read_where_they_lie(given: Counter[str], monkeypatc
     assert given["graph_launch"] == given["copy_d2d"] == 0
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_calls_that_nobody_waits_for_share_one_workspace(given: Counter[str]) -> None:
     """What may find a bad index leaves a record until the host looks; the memory it computed in is free before."""
     table, index = array(1.0, 1 << 20), pf.tensor(np.arange(1 << 20)[::-1].copy())

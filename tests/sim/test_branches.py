@@ -146,7 +146,7 @@ def trained(device: str) -> tuple[list[float], list[np.ndarray[Any, Any]], Any]:
         return found, [np.array(p.numpy()) for p in model.parameters()], traced.runner
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_branches_learn_the_same_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Branches run as the seed has it, and a kernel that reads what is not yet written breaks the device."""
     want, weights, _ = trained("cpu")

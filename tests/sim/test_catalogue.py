@@ -44,7 +44,7 @@ def check(name: str, device: str, numbers: tuple[int, ...]) -> None:
         assert_close(ours, array, pf.float32, f"{name}, {what}", 30.0 if "gradient" in what else 5.0)
 
 
-@pytest.mark.share(12)
+@pytest.mark.share(16)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", SAMPLED)
 def test_op(name: str, target: str, gpus: Callable[[str], str]) -> None:

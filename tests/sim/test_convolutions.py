@@ -43,7 +43,7 @@ GEOMETRIES: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], dict[str, Any
 }
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @needs_torch
 @pytest.mark.parametrize(("target", "layout"), RUNS)
 def test_results_and_gradients(target: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ TARGETS = ("gfx942", "gfx1100")
 one_in_three = pytest.mark.share(3)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @one_in_three
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_encoding_gives_the_bits_of_numpy(target: str) -> None:
@@ -163,7 +163,7 @@ def by_dots(device: str, name: str, rows: int, out: int, width: int, dtype: pf.D
     return x, want, pf.encoded_linear(*given, encoding=name, width=width)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @one_in_three
 @pytest.mark.parametrize("target", TARGETS)
 def test_integer_dots(target: str) -> None:

@@ -58,7 +58,7 @@ RUNS = {
 }
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize("name", RUNS)
 def test_examples_learn_as_on_the_cpu(name: str, sim: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each loss that they print, and what the GPT writes."""
@@ -103,7 +103,7 @@ def losses(device: str, batches: int = 5, pin_memory: bool = False) -> tuple[lis
         return [loss.item() for loss in found], np.array(model.weight.numpy())
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_any_order_of_streams_learns_the_same() -> None:
     """Copies of pinned batches, launches and replayed graphs lie on several streams, which run as the seed has it."""
     want, weight = losses("cpu")
@@ -272,7 +272,7 @@ def test_a_profile_sees_what_ran(sim: str) -> None:
     assert any(k.kind == "copy" and k.bytes == 48 for k in p.kernels)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_a_plan_made_ahead_of_time(sim: str, tmp_path: Path) -> None:
     """A training step, compiled without the device, saved, loaded and run on it: its state goes on from run to run."""
     rng = np.random.default_rng(0)

@@ -146,13 +146,13 @@ def test_convolutions(target: str) -> None:
     run_family(convolutions(target), target)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
 def test_blocks_of_convolutions(target: str) -> None:
     run_family(conv_blocks(target), target)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize("target", OTHERS)
 def test_a_few_convolutions(target: str) -> None:
     with pf.device(f"sim:{target}"):
@@ -170,7 +170,7 @@ def test_products(target: str) -> None:
     run_family(family(target), target)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize("target", OTHERS)
 def test_products_and_attention(target: str) -> None:
     """Each dtype's instruction, and attention, which takes the sums of one product for an operand of the next."""

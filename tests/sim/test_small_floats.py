@@ -101,7 +101,7 @@ def test_what_is_hard_to_round(target: str, rest: int) -> None:
         same_bits(doubles[name].numpy(), wanted(x, name), any_nan=True)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @each_target
 def test_instructions(target: str) -> None:
     """A pair of 8-bit floats is one instruction, both ways, where the GPU has their kind."""

@@ -72,7 +72,7 @@ def test_killed_runs_end_bit_for_bit_as_uninterrupted_ones(tmp_path, uninterrupt
     assert events[0] == "start" and events.count("resume") == 4 and events[-1] == "end"
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_a_kill_during_the_write_leaves_a_whole_checkpoint(tmp_path):
     seed = random.randrange(1 << 30)
     chance = random.Random(seed)

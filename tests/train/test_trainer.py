@@ -79,7 +79,7 @@ def test_jit_equals_eager():
             np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_mixed_precision(dtype):
     scaler = optim.GradScaler(init_scale=2.0**40) if dtype == "float16" else None

@@ -28,7 +28,7 @@ print("clang" in pf.device_info()["compiler"])
 """
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_clang_builds_the_kernels(tmp_path: Path) -> None:
     clang = need(shutil.which("clang-22") or shutil.which("clang"), "clang")
     env = {**os.environ, "PYFLAME_CC": clang, "PYFLAME_CACHE_DIR": str(tmp_path)}

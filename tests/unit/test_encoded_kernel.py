@@ -231,7 +231,7 @@ def check_experts(folder: Path, build: str, name: str, lines: int, bits: int) ->
     assert error(got, want) <= most
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize("build", DEFAULT)
 @pytest.mark.parametrize("rows", [2, 19])
 def test_main_formats(tmp_path: Path, build: str, rows: int) -> None:
@@ -239,7 +239,7 @@ def test_main_formats(tmp_path: Path, build: str, rows: int) -> None:
         check(tmp_path, build, name, rows, 37, 3, bits)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize("build", DEFAULT)
 @pytest.mark.parametrize("lines", [6, 94])
 def test_experts(tmp_path: Path, build: str, lines: int) -> None:
@@ -257,7 +257,7 @@ def check_interleaved(folder: Path, build: str, name: str, rows: int, out: int, 
     assert error(got, product(left, data, kind)) <= most
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize("build", DEFAULT)
 @pytest.mark.parametrize("rows", [2, 19])
 def test_interleaved_lines(tmp_path: Path, build: str, rows: int) -> None:

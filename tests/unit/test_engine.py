@@ -168,7 +168,7 @@ def test_second_process_compiles_nothing_and_damage_is_mended(tmp_path: Path) ->
     assert _run(SCRIPT, tmp_path).split() == [value, "0"]
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_many_processes_share_one_cold_cache(tmp_path: Path) -> None:
     env = {**os.environ, "PYFLAME_CACHE_DIR": str(tmp_path)}
     running = [

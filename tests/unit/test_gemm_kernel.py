@@ -323,7 +323,7 @@ def conv_shapes(rng: random.Random) -> Iterator[conv.ConvShape]:
         yield conv.ConvShape(n, groups, c, o, size, taps, out, stride, pad, lhs, rhs)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize(
     ("flags", "dtype"),
     [("native", "float32"), ("native", "bfloat16"), ("native", "int8"), ("baseline", "float32")]

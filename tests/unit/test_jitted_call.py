@@ -355,7 +355,7 @@ def test_rows_are_bounded_and_hold_nothing_for_long(monkeypatch: pytest.MonkeyPa
     assert not jitted._rows._rows and len(jitted._rows._seen) == 1
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_a_call_leaves_no_references_behind() -> None:
     add, total = counted()
     pair = pf.jit(lambda x, f: (x * f, x + 1.0))

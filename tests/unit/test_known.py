@@ -148,7 +148,7 @@ def test_kinds_of_ops_are_the_objects_that_c_compares_with() -> None:
     assert {id(op.kind) for op in OPS.values()} <= set(map(id, kinds))
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_it_leaves_no_references_and_no_memory_behind(said: list[int]) -> None:
     x, index = _data(), pf.tensor([1, 2])
     node = x._node

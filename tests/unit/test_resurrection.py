@@ -32,7 +32,7 @@ class Task:
             self.saved.append(x)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 @pytest.mark.parametrize("device", ["cpu", "sim:gfx942"])
 def test_memory_of_what_lives_on_is_not_given_away(device: str) -> None:
     saved: list[pf.Tensor] = []

@@ -22,7 +22,7 @@ def _sizes() -> tuple[int, ...]:
     return signatures, inferred, len(Meta._all), plans, len(views.LAYOUTS), recipes
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_new_shapes_at_every_step_leave_the_tables_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opdef, "MAX_KNOWN", 300)
     monkeypatch.setattr(opdef, "_signatures", {})

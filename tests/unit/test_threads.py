@@ -305,7 +305,7 @@ print(bad)
 """
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_children_of_fork_compute_while_threads_of_the_parent_did(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", _FORKS, "40"]
     alone = {**os.environ, "PYFLAME_CACHE_DIR": str(tmp_path)}

@@ -199,7 +199,7 @@ def test_values_saved_for_backward_are_those_of_then() -> None:
     assert x.grad.tolist() == [4, 6]
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_a_detached_tensor_keeps_no_tape_alive() -> None:
     x = pf.ones(3, requires_grad=True)
     y = (x * 2).exp()

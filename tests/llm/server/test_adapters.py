@@ -17,7 +17,7 @@ from tests.llm.test_lora_rows import adapter
 ASK = {"prompt": "hello", "max_tokens": 8, "temperature": 0}
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_models_and_their_adapters(tmp_path: Path) -> None:
     model = letters(tmp_path)
     folder = adapter(model, tmp_path / "pirate", 4, ("attn_q", "ffn_down"), 1)

@@ -56,7 +56,7 @@ def test_load_test(live: Live, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "expected a server at http://127.0.0.1:9" in capsys.readouterr().err
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_serve_command_ends_in_order(tmp_path: Path) -> None:
     """A token is made for an address that others reach, and SIGTERM ends the server in order."""
     file = small.gguf(tmp_path / "small.gguf")

@@ -194,7 +194,7 @@ def test_themes_and_phone(page: Page) -> None:
     expect(page.locator("#new")).to_be_in_viewport()
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_token_is_asked_for(browser: Browser, model: Model) -> None:
     with running([Served("letters", model, Engine(model, rows=2))], Settings(token="secret")) as live:
         page = browser.new_page()

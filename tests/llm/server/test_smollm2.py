@@ -37,7 +37,7 @@ def test_answers(smol: Live) -> None:
     assert got.usage is not None and got.usage.prompt_tokens > 10
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(16)
 def test_calls_a_tool(smol: Live) -> None:
     ask: Any = [{"role": "user", "content": "What will the weather be like in Oslo for the next 3 days?"}]
     got = smol.openai.chat.completions.create(
