@@ -383,7 +383,7 @@ def __getattr__(name: str) -> object:
             return _importlib.import_module("pyflame.tensor.foreach").foreach(name)
         if name in _FILES or name in _REFUSED:
             return _importlib.import_module(f"pyflame.{name}")
-        near = "" if name.startswith("__") else _suggest(name, __all__, 0.8)  # which Python and its tools look for
+        near = "" if name.startswith("_") else _suggest(name, __all__, 0.8)  # which Python and its tools look for
         raise AttributeError(f"module 'pyflame' has no attribute {name!r}{near}")
     room, member = _LATER[name]
     module = _importlib.import_module(f"pyflame.{room}")

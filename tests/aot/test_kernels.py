@@ -23,7 +23,6 @@ GENERATED = (
 
 
 @pytest.mark.slow(16)
-@pytest.mark.slow
 @pytest.mark.parametrize("target", CI_TARGETS)
 def test_no_spills(target: str) -> None:
     """Hand-written kernels and fused ones; and every hand-written kernel for AMD GPUs has a program that uses it."""

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from functools import lru_cache
 
 from pyflame.core import knobs
 from pyflame.core.device import Target
@@ -36,6 +37,7 @@ def find_clang() -> str | None:
     return next((path for path in map(shutil.which, CLANGS) if path and _has_amdgpu(path)), None)
 
 
+@lru_cache(maxsize=16)
 def _has_amdgpu(path: str) -> bool:
     done = subprocess.run([path, "-print-targets"], capture_output=True, text=True, check=False)
     return bool(re.search(r"^\s*amdgcn\b", done.stdout, re.MULTILINE))
