@@ -58,6 +58,8 @@ _STEADY = 3  # runs in portions before a graph is planned as a whole,
 _NODES_PER_RUN = 256  # or one for so many nodes: a plan costs as much as some hundred runs gain by it
 # The ops of small graphs without a plan, and the key that they had.
 _shapes: OrderedDict[int, int] = OrderedDict()
+_unknown = 0  # evaluations in turn that C knew nothing of
+_NEW = 4  # so many, and from there on every so-manieth is asked about
 _SMALL = 48  # nodes of a graph that is always planned whole
 _lock = lock()
 _CAT = OPS["cat"]
@@ -108,8 +110,14 @@ def _evaluate(nodes: Sequence[Node]) -> None:
 
 
 def _is_known(nodes: Sequence[Node]) -> bool:
-    """Evaluate nodes in C, if that can be."""
+    """Evaluate nodes in C, if that can be. Where all came for the first time lately, it is asked now and then: to find
+    that a graph is not known takes as long as to look through it."""
+    global _unknown
+    if _unknown > _NEW and _unknown % _NEW:
+        _unknown += 1
+        return False
     done = known.evaluate_known(nodes)
+    _unknown = 0 if done else _unknown + 1
     plan_stats.hits += done - 1 if done > 0 else -done
     return done > 0
 
@@ -127,6 +135,7 @@ def _attempt(nodes: Sequence[Node], device: Device) -> Callable[[], object] | No
 
     Whatever it is, it is done by the caller, who holds no lock.
     """
+    global _unknown
     with device.lock:
         left: list[Node] = []
         views: dict[Node, Value] = {}
@@ -154,12 +163,13 @@ def _attempt(nodes: Sequence[Node], device: Device) -> Callable[[], object] | No
             write_all(as_leaves(graph.outputs, [Value(None) for _ in graph.outputs]))
             return None
         found = _known(graph, device)
-        if found is None and device.interprets:
-            _run(graph, None, NumpyRunner(graph))
-            return None
         if found is not None:
+            _unknown = 0
             _run(graph, *found)
             known.remember(graph, *found)
+            return None
+        if device.interprets:
+            _run(graph, None, NumpyRunner(graph))
             return None
         found = _resized(graph, device)
         if found is not None:  # a length that may never come again
