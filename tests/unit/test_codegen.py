@@ -34,6 +34,43 @@ def test_reductions_of_every_layout(shape: tuple[int, int], axis: int | None) ->
         np.testing.assert_allclose(got.numpy(), want, rtol=1e-9)
 
 
+def texts_of(*results: pf.Tensor) -> str:
+    return "".join(c_source(launch, cpu().target).text for launch in plan_of(*results).launches)
+
+
+TILED = "const int64_t tiles"
+
+
+def test_values_of_rows_do_not_say_along_what_a_reduction_runs() -> None:
+    """As a norm's weight gradient: memory runs along the columns that are summed, and along the values for each row."""
+    x, g, mean, scale = (pf.tensor(np.ones(s, np.float32)) for s in ((100, 300), (100, 300), (100, 1), (100, 1)))
+    shift, more = (pf.tensor(np.ones((1, 300), np.float32)) for _ in range(2))
+    turned = pf.tensor(np.ones((300, 100), np.float32)).T
+    assert TILED in texts_of(((x - mean) * scale * g).sum(0))
+    assert TILED not in texts_of(((turned - shift) * more).sum(0))
+    array = np.random.default_rng(4).standard_normal((100, 40)).astype(np.float32)
+    rows = np.linspace(0, 1, 100, dtype=np.float32)[:, None]
+    for data, t in ((array, pf.tensor(array)), (array, pf.tensor(array.T.copy()).T)):
+        got = ((t - pf.tensor(rows)) * pf.tensor(rows) * t).sum(0)
+        np.testing.assert_allclose(got.numpy(), ((data - rows) * rows * data).sum(0), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("count", [63, 64, 257, 600])
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 16, 31, 32, 33])
+def test_short_rows(count: int, length: int) -> None:
+    """Many of them are taken side by side, whichever way memory runs."""
+    array = np.random.default_rng(5).standard_normal((count, length))
+    short = length <= 32 and count >= 64
+    for data, x in ((array, pf.tensor(array)), (array.T, pf.tensor(array).T)):
+        axis = 1 if data is array else 0
+        out = pf.softmax(x, axis), x.argmax(axis), (x * x).mean(axis)
+        powers = np.exp(data - data.max(axis, keepdims=True))
+        np.testing.assert_allclose(out[0].numpy(), powers / powers.sum(axis, keepdims=True), rtol=1e-12)
+        np.testing.assert_array_equal(out[1].numpy(), data.argmax(axis))
+        np.testing.assert_allclose(out[2].numpy(), (data * data).mean(axis), rtol=1e-12)
+    assert (TILED in texts_of(pf.tensor(array).sum(1))) == (short and length > 1)
+
+
 @pytest.mark.parametrize("shape", [(40, 50, 60), (7, 130, 9), (300, 2, 200)])
 def test_copies_in_every_order(shape: tuple[int, ...]) -> None:
     array = np.random.default_rng(2).standard_normal(shape)

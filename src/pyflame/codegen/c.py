@@ -90,16 +90,18 @@ class _Emitter(Values):
             strips = -(-self.extents[across] // TILE_HEIGHT)
             self.put(f"const int64_t strips = {self.arg(strips)}, height = {self.arg(self.extents[across])};")
         self.open("for (int64_t task = begin; task < end; task++)")
-        self.put(f"const int64_t first = task % blocks * {block}, rest = extent - first;")
+        self.put(f"const int64_t row = pf_div(task, blocks), first = (task - row * blocks) * {block};")
+        self.put("const int64_t rest = extent - first;")
         self.put(f"const int64_t count = rest < {block} ? rest : {block};")
         if across is not None:
             # Neighbours in memory are used while their cache line is at hand.
-            self.put(f"const int64_t top = task / blocks % strips * {TILE_HEIGHT}, below = height - top;")
-            self.decode("task / blocks / strips", loops)
+            self.put("const int64_t strip = pf_div(row, strips);")
+            self.put(f"const int64_t top = (row - strip * strips) * {TILE_HEIGHT}, below = height - top;")
+            self.decode("strip", loops)
             bottom = f"top + (below < {TILE_HEIGHT} ? below : {TILE_HEIGHT})"
             self.open(f"for (int64_t i{across} = top; i{across} < {bottom}; i{across}++)")
         else:
-            self.decode("task / blocks", loops)
+            self.decode("row", loops)
         self.innermost([], list(range(len(self.kernel.stores))), "first", "count")
         if across is not None:
             self.close()
@@ -243,9 +245,9 @@ class _Emitter(Values):
             self.put(f"const int64_t tiles = {self.arg(tiles)}, width = {self.arg(self.extents[outer[-1]])};")
         self.open("for (int64_t task = begin; task < end; task++)")
         if self.tile:
-            self.put(f"const int64_t tile = {row} % tiles * {self.lanes};")
+            self.put(f"const int64_t row = pf_div({row}, tiles), tile = ({row} - row * tiles) * {self.lanes};")
             self.put(f"const int64_t lanes = width - tile < {self.lanes} ? width - tile : {self.lanes};")
-            self.decode(f"{row} / tiles", outer[:-1])
+            self.decode("row", outer[:-1])
         else:
             self.decode(row, outer)
 

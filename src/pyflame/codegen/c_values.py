@@ -7,12 +7,15 @@ for one position. In a tile that loop runs over neighbouring rows, so values of 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 
 from pyflame.codegen.expr import expression, loaded, register, stored
+from pyflame.codegen.loops import along_memory
 from pyflame.codegen.text import Writer
 from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import Access, Kernel
 
+SHORT_ROW, MANY_ROWS = 32, 64  # elements up to which a row is no work for lanes, and rows from which on they take these
 LANES = 64  # partial results of a reduction along memory
 TILE = 256  # neighbouring rows taken at once by a reduction across memory
 
@@ -39,14 +42,14 @@ class Values(Writer):
         self.laned = self.find_laned() if self.tile else set()  # values of a tile that differ from lane to lane
 
     def prefers_tile(self) -> bool:
-        """Whether memory runs along the rows' last loop rather than along the reduction."""
+        """Whether memory runs along the rows' last loop rather than along the reduction, or rows are short and many."""
         if not self.loops_of[0]:
             return False
         outer, inner = self.loops_of[0][-1], self.loops_of[1][-1]
+        if prod(self.extents[n] for n in self.loops_of[1]) <= SHORT_ROW and self.extents[outer] >= MANY_ROWS:
+            return True
         reads = [i.access for i in self.kernel.instrs if i.kind == "load" and i.access is not None and i.scope == 1]
-        along = sum(abs(a.strides[inner]) == 1 for a in reads)
-        across = sum(abs(a.strides[outer]) == 1 for a in reads)
-        return across > along and self.extents[outer] > 1
+        return along_memory(reads, outer) > along_memory(reads, inner) and self.extents[outer] > 1
 
     def find_laned(self) -> set[int]:
         """In a tile every reduction is an array over the lanes, and so is what follows from one."""
@@ -120,8 +123,9 @@ class Values(Writer):
         at = f"at{loops[0]}"
         self.put(f"int64_t {at} = {flat};")
         for n in reversed(loops[1:]):
-            self.put(f"const int64_t e{n} = {self.arg(self.extents[n])}, i{n} = {at} % e{n};")
-            self.put(f"{at} /= e{n};")
+            self.put(f"const int64_t e{n} = {self.arg(self.extents[n])}, d{n} = pf_div({at}, e{n});")
+            self.put(f"const int64_t i{n} = {at} - d{n} * e{n};")
+            self.put(f"{at} = d{n};")
         self.put(f"const int64_t i{loops[0]} = {at};")
 
     def statements(self, values: list[int]) -> None:

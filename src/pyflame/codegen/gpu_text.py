@@ -7,6 +7,7 @@ from math import prod
 
 from pyflame.codegen.expr import combine, expression, loaded, register, stored
 from pyflame.codegen.gpu_shape import MAX_BLOCK, lds_room
+from pyflame.codegen.loops import contiguous
 from pyflame.codegen.text import Writer
 from pyflame.core.device import Target
 from pyflame.core.errors import CompileError
@@ -61,13 +62,8 @@ class GpuText(Writer):
     # --- facts about the kernel -------------------------------------------------------------------------------------
 
     def along_memory(self, loops: list[int]) -> list[int]:
-        """Loops of a scope, the one that most accesses follow along memory last; stores count twice."""
-
-        def score(n: int) -> tuple[int, int]:
-            reads = sum(i.access.strides[n] == 1 for i in self.instrs if i.access is not None and i.kind != "index")
-            return reads + 2 * sum(a.strides[n] == 1 for _, a in self.kernel.stores), n
-
-        best = max(loops, key=score, default=-1)
+        """Loops of a scope, the one that most accesses follow along memory last."""
+        best = max(loops, key=lambda n: (contiguous(self.kernel, n), n), default=-1)
         return [n for n in loops if n != best] + [n for n in loops if n == best]
 
     def small(self) -> bool:

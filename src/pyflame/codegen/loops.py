@@ -71,17 +71,25 @@ def prepare(kernel: Kernel) -> Kernel:
         if len(loops) > 1:
             # A short loop is not worth vectorising when a long one is there.
             best = max(
-                loops, key=lambda n: (extents[n] >= SHORT or extents[n] == max(extents), _contiguous(kernel, n), n)
+                loops, key=lambda n: (extents[n] >= SHORT or extents[n] == max(extents), contiguous(kernel, n), n)
             )
             loops = [n for n in loops if n != best] + [best]
         order += loops
     return kernel if order == sorted(order) else _reorder(kernel, order)
 
 
-def _contiguous(kernel: Kernel, loop: int) -> int:
-    """How many accesses run along memory with this loop; stores count twice."""
-    reads = sum(i.access.strides[loop] == 1 for i in kernel.instrs if i.access is not None and i.kind != "index")
-    return reads + 2 * sum(a.strides[loop] == 1 for _, a in kernel.stores)
+def along_memory(accesses: Sequence[Access], loop: int) -> tuple[int, ...]:
+    """How many accesses run along memory with this loop: of those that differ in all loops, in all but one, ... A value
+    for each row stays in the cache, in whatever order rows are gone through."""
+    found = [sum(s != 0 for s in a.strides) for a in accesses if abs(a.strides[loop]) == 1]
+    most = len(accesses[0].strides) if accesses else 0
+    return tuple([found.count(n) for n in range(most, 0, -1)])
+
+
+def contiguous(kernel: Kernel, loop: int) -> tuple[int, ...]:
+    """The same of all accesses of a kernel; stores count twice."""
+    reads = [i.access for i in kernel.instrs if i.access is not None and i.kind != "index"]
+    return along_memory([*reads, *[a for _, a in kernel.stores] * 2], loop)
 
 
 def _map_access(
