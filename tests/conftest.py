@@ -29,6 +29,7 @@ SLOW = 12  # and of slow tests every twelfth, where they do not say otherwise
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--without-torch", action="store_true", help="leave out what needs torch, where it is missing")
+    parser.addoption("--every", action="store_true", help="no share of tests that are alike or slow, but all of them")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -38,8 +39,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of tests that are alike, and of slow ones, `make test` runs a share, others for each state of the code."""
+    if config.getoption("--every"):
+        return
     groups: dict[tuple[object, int], dict[str, pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("thorough") is None:

@@ -25,7 +25,7 @@ TESTS = ["tests/unit", "tests/io", "tests/data", *OPS]
 LEFT_OUT = ["c_math", "compiler", "gemm_kernel", "gpu_benchmark", "gpu_runner", "sanitize", "wheel"]
 # How many tests must pass at least: that none failed says nothing where all were skipped.
 AT_LEAST = {
-    "ops.test_catalogue": 1500,
+    "ops.test_catalogue": 100,  # a share: its samples are chosen where they are made
     "ops.test_indexing": 50,
     "ops.test_indexing_plans": 60,
     "unit.test_autograd": 30,
@@ -67,9 +67,10 @@ def run(version: str, python: Path) -> list[str]:
     """Run the tests; what is wrong, in lines."""
     report = ROOT / "build" / "pythons" / f"{version}.xml"
     ignored = [f"--ignore=tests/unit/test_{name}.py" for name in LEFT_OUT]
-    options = ["--without-torch", "-q", "-rf", "-m", "not thorough", "-p", "no:cacheprovider", f"--junitxml={report}"]
+    options = ["--without-torch", "--every", "-m", "not thorough", "-q", "-rf", "-p", "no:cacheprovider"]
     started = time.perf_counter()
-    done = subprocess.run([python, "-m", "pytest", *options, *ignored, *TESTS], cwd=ROOT, check=False)
+    command = [python, "-m", "pytest", *options, f"--junitxml={report}", *ignored, *TESTS]
+    done = subprocess.run(command, cwd=ROOT, check=False)
     cases = ElementTree.parse(report).iter("testcase")
     passed = Counter(
         case.get("classname", "").removeprefix("tests.")
