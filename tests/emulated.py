@@ -27,7 +27,7 @@ from pyflame.core.targets import TARGETS
 from pyflame.runtime.cache import digest
 from pyflame.runtime.gpu.compiler import KernelCompiler
 from pyflame.runtime.gpu.device import GpuDevice
-from pyflame.runtime.gpu.driver import DeviceProperties, Grid, KernelArguments
+from pyflame.runtime.gpu.driver import DeviceProperties, Grid, KernelArguments, NativeCalls, address_of
 from pyflame.runtime.sources import explain_failure, include_dir
 
 FLAGS = (
@@ -38,6 +38,19 @@ PARTED = "threads parted at a barrier or shuffle, or an access lay misaligned (s
 _RUNNING = threading.Lock()  # a library runs one launch at a time, and two devices may share one
 FENCE = 256
 FILL = 0xFF  # NaN as any float: nothing may take fresh memory for zeros
+
+
+_LAUNCH = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_ssize_t, *[ctypes.c_uint] * 7, ctypes.c_ssize_t, ctypes.POINTER(ctypes.c_int64), ctypes.c_void_p
+)  # kernel, grid, block, dynamic LDS, stream, where its arguments lie
+_USE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_ssize_t)
+
+
+class EmulatedFunction(tuple[Any, Any]):
+    """What runs a kernel, and what tells it of the grid."""
+
+    def __int__(self) -> int:
+        return id(self)
 
 
 class EmulatedDriver:
@@ -54,7 +67,9 @@ class EmulatedDriver:
         self.modules: list[Any] = []
         self.graphs: list[list[tuple[Any, ...]]] = []
         self.capturing: list[tuple[Any, ...]] | None = None
-        self.launches = 0
+        self.launches = self.native = 0
+        self.functions: dict[int, EmulatedFunction] = {}
+        self._callbacks: list[Any] = []
         self.early: list[bool] = []  # of each launch: whether it may begin before those before it have ended
         self.reverse = False  # threads and blocks run in the opposite order
 
@@ -168,7 +183,9 @@ class EmulatedDriver:
 
     def get_function(self, module: int, name: str) -> Any:
         library = self.modules[module]
-        return getattr(library, f"run_{name}"), library.emu_shape
+        function = EmulatedFunction((getattr(library, f"run_{name}"), library.emu_shape))
+        self.functions[int(function)] = function
+        return function
 
     def function_attributes(self, function: Any) -> dict[str, int]:
         return {"registers": 0, "lds_bytes": 0, "local_bytes": 0, "max_threads": 1024}
@@ -184,21 +201,35 @@ class EmulatedDriver:
         start: int = 0,
         early: bool = False,
     ) -> None:
-        run_kernel, set_shape = function
         self.early.append(early)
         copy = kernel_args.array[start:].copy()  # parameters are taken at the launch
-        blocks, threads = math.prod(grid), math.prod(block)
+        self._do(lambda: self._run(function, grid, block, copy.ctypes.data))
 
-        def run() -> None:
-            with _RUNNING:
-                self.launches += 1
-                set_shape((ctypes.c_int * 3)(*grid), (ctypes.c_int * 3)(*block))
-                status = run_kernel(
-                    ctypes.c_void_p(copy.ctypes.data), ctypes.c_longlong(blocks), threads, int(self.reverse)
-                )
-            assert status == 0, f"{PARTED}: {status}"
+    def _run(self, function: Any, grid: Sequence[int], block: Sequence[int], arguments: int) -> None:
+        run_kernel, set_shape = function
+        with _RUNNING:
+            self.launches += 1
+            set_shape((ctypes.c_int * 3)(*grid), (ctypes.c_int * 3)(*block))
+            status = run_kernel(
+                ctypes.c_void_p(arguments), ctypes.c_longlong(math.prod(grid)), math.prod(block), int(self.reverse)
+            )
+        assert status == 0, f"{PARTED}: {status}"
 
-        self._do(run)
+    def native_calls(self, index: int) -> NativeCalls:
+        """As C calls a vendor's driver. An exception goes to the next call that Python makes."""
+
+        def launch(function: int, *shape: Any) -> int:
+            self.native += 1
+            self._run(self.functions[function], shape[:3], shape[3:6], shape[8][0])
+            return 0
+
+        def use(context: int) -> int:
+            self.index = context
+            return 0
+
+        callbacks = _LAUNCH(launch), _USE(use)
+        self._callbacks.append(callbacks)
+        return NativeCalls(*map(address_of, callbacks), index)
 
     # --- graphs
 

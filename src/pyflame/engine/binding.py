@@ -205,6 +205,13 @@ class Binding(Slots):
             out.append(struct.pack("=qq", 2 - is_float, which) if slot else bytes(8) + itself)
         return b"".join(out)
 
+    def as_words(self, head: Sequence[int], takers: Sequence[int]) -> bytes:
+        """A plan as known.c takes it, behind `head`: its slots, results and uniforms. `takers`: of each output the slot
+        whose memory it takes over, or -1."""
+        results = [number for slot, offset, *_ in self.views for number in (slot, offset)]
+        words = *head, *self.positions, *takers, *results
+        return struct.pack(f"={len(words)}q", *words) + self.uniform_sources()
+
     def pack_uniforms(self, constants: Sequence[Any]) -> bytes:
         """The uniforms as 8-byte words. `constants`: those that the caller brings."""
         values = [constants[v] if slot else v for slot, v in self.uniforms]

@@ -84,13 +84,14 @@ class CpuRunner:
         counts = len(binding.positions), len(takers), len(binding.views), binding.arena_bytes, len(binding.uniforms)
         stop = self._first_write if donated else self._count
         head = self._table, self._count, stop, self.device.workers, layout.slots, *counts, len(layout.starts)
-        results = [number for slot, offset, *_ in binding.views for number in (slot, offset)]
-        words = *head, *binding.positions, *takers, *results
         starts = [number for k, place in layout.starts.items() for number in (k, *place)]
         fresh = [size for size, taken in zip(binding.output_sizes, takers, strict=True) if taken < 0]
-        numbers = struct.pack(f"={len(words)}q", *words) + binding.uniform_sources()
-        numbers += struct.pack(f"={len(starts)}q", *starts)
+        numbers = binding.as_words(head, takers) + struct.pack(f"={len(starts)}q", *starts)
         return numbers, (*fresh, *filter(None, [layout.workspace]))
+
+    def known_row(self, sigs: tuple[int, ...], strides: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What known.c must know of the plan, whose results have these signatures and strides."""
+        return *self.known(), sigs, strides, self.device.pool.parts, self
 
     @property
     def starts_given(self) -> bool:

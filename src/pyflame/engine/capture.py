@@ -40,6 +40,8 @@ from pyflame.runtime.gpu.driver import KernelArguments
 
 MAX_GRAPHS = 4  # of one trace: each holds an arena
 MAX_PLACES = 4  # of arguments that are read where they lie
+MAX_WASTED = 4  # graphs that made room for others before they were of use
+USEFUL = 8  # replays that are worth a capture
 MAX_COPIED = 8  # replays that copy where one launch does as well
 COPIED_PER_SECOND = 2e12  # bytes inside of a large GPU, each read and written
 LAUNCH_SECONDS = 4e-6  # that a launch takes the host
@@ -64,6 +66,7 @@ class CapturedRunner:
         self._graphs: OrderedDict[tuple[int, ...], _Captured | None] = OrderedDict()
         self._refused, checks = policy(executable)
         self._trust = Trust(checks)
+        self._wasted = 0
         sizes = zip(binding.output_sizes, binding.takers, strict=True)
         self._result_bytes = sum(size for size, taken in sizes if taken is None)
         self._one = OneLaunch(executable) if suits(plan) else None
@@ -128,10 +131,17 @@ class CapturedRunner:
                 captured = _Captured(self.executable, inputs, self.arguments, not self._costly, self._trust)
                 captured.copies_left = MAX_COPIED if self._one is not None else -1
             self._graphs[key] = captured
+        captured.asked += 1
         self._graphs.move_to_end(key)
         while len(self._graphs) > MAX_GRAPHS:
-            self._graphs.popitem(last=False)
+            self._forget_oldest()
         return captured
+
+    def _forget_oldest(self) -> None:
+        _, oldest = self._graphs.popitem(last=False)
+        self._wasted += oldest is not None and oldest.asked < USEFUL
+        if self._wasted > MAX_WASTED:
+            raise Refused("state lies elsewhere at almost every call")
 
     def _obstacle(self, inputs: Sequence[Value], donated: Sequence[int]) -> str:
         """Why a graph cannot serve now; empty where it can."""
@@ -232,6 +242,7 @@ class _Captured:
         self.side = device.allocate(executable.scratch_bytes) if self.order else None
         self.copying = self._capture(held) if copies else None
         self.direct: dict[tuple[int, ...], list[_Ready | None]] = {}  # by the addresses of arguments
+        self.asked = 0  # how often it was found
         self.copies_left = -1  # replays that copy arguments, before something else is better; -1: nothing is
         self.seen: deque[tuple[int, ...]] = deque(maxlen=MAX_PLACES)
         self.lock = lock()  # what belongs to a replay comes to the stream in one piece

@@ -203,14 +203,14 @@ static object *left_of(attempt *a, object *nodes) {
 }
 
 /* Evaluate nodes in one step, if that can be. `parts`: as in `run_known`. */
-static int try_at_once(object *nodes, object *plans, object **parts) {
+static int try_at_once(object *nodes, object *plans, int on_host, object **parts) {
   attempt a = {.w = {.view = is_view}};
   a.w.caller = &a;
   object *left = left_of(&a, nodes);
   int status = !left ? -1 : PyList_Size(left) ? LEFT_TO_PYTHON : VIEWS;
   if (status == LEFT_TO_PYTHON) {
     object *node = PyList_Size(left) == 1 ? PyList_GetItem(left, 0) : NULL;
-    status = node && may_be_joined(node) ? join(node) : run_known(&a, left, plans, parts);
+    status = on_host && node && may_be_joined(node) ? join(node) : run_known(&a, left, plans, parts);
   }
   forget(a.views, &a.viewed);
   free(a.views);
@@ -226,22 +226,23 @@ static int take_in_turn(object *groups, object *plans, size *ran) {
   while (PyList_Size(groups) && status > 0) {
     object *nodes = PyList_GetItem(groups, 0);
     Py_IncRef(nodes);
-    status = PyList_SetSlice(groups, 0, 1, NULL) ? -1 : try_at_once(nodes, plans, NULL);
+    status = PyList_SetSlice(groups, 0, 1, NULL) ? -1 : try_at_once(nodes, plans, 1, NULL);
     *ran += status == RAN;
     Py_DecRef(nodes);
   }
   return status;
 }
 
-/* known(nodes, plans, lock): evaluate nodes of the CPU, as far as plans among these fit. `lock`: the device's. Gives how
- * many plans have run and one more, or, where something is left to Python, how many as a negative number. */
+/* known(nodes, plans, lock, on_host): evaluate nodes of a device, as far as plans among these fit. `lock`: the device's.
+ * Gives how many plans have run and one more, or, where something is left to Python, how many as a negative number. */
 static object *known(object *self, object *const *args, size count) {
   object *locked = PyIter_Next(args[2]), *parts = NULL;
+  const int on_host = args[3] == py.true;
   size ran = 0;
-  int status = locked ? try_at_once(args[0], args[1], &parts) : -1;
+  int status = locked ? try_at_once(args[0], args[1], on_host, on_host ? &parts : NULL) : -1;
   if (status == LEFT_TO_PYTHON && parts && PyList_Size(parts)) {
     status = take_in_turn(parts, args[1], &ran);
-    if (status > 0) status = try_at_once(args[0], args[1], NULL);
+    if (status > 0) status = try_at_once(args[0], args[1], on_host, NULL);
   }
   ran += status == RAN;
   Py_DecRef(parts);

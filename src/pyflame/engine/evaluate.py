@@ -23,13 +23,13 @@ from pyflame.core import knobs, trace
 from pyflame.core.device import CPU, DeviceId
 from pyflame.core.errors import TraceError
 from pyflame.core.locks import lock
-from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import mode, state
 from pyflame.engine import known, native, resize
 from pyflame.engine.commit import write_all
 from pyflame.engine.copies import moved
 from pyflame.engine.devices import get_device
 from pyflame.engine.host import joined
+from pyflame.engine.known import mode_of
 from pyflame.engine.launch import NumpyRunner, Runner, run_and_commit, runner_for
 from pyflame.engine.pending import PendingGraph, as_leaves
 from pyflame.engine.planning import make_plan
@@ -40,7 +40,7 @@ from pyflame.engine.value import Value
 from pyflame.engine.views import view_of_memory
 from pyflame.ir import OPS, F, Node
 from pyflame.ir.kernel import Plan
-from pyflame.ir.opdef import CONST, LEAF, MOVEMENT
+from pyflame.ir.opdef import CONST, COPY, LEAF, MOVEMENT
 from pyflame.runtime.base import Device
 
 # Plans and what runs them: those used lately, and before that. One that is still used moves along when the first table
@@ -113,6 +113,8 @@ def _is_known(nodes: Sequence[Node]) -> bool:
     """Evaluate nodes in C, if that can be. Where all came for the first time lately, it is asked now and then: to find
     that a graph is not known takes as long as to look through it."""
     global _unknown
+    if nodes[0].op.kind == COPY:  # which says nothing of the graphs around it
+        return False
     if _unknown > _NEW and _unknown % _NEW:
         _unknown += 1
         return False
@@ -166,7 +168,7 @@ def _attempt(nodes: Sequence[Node], device: Device) -> Callable[[], object] | No
         if found is not None:
             _unknown = 0
             _run(graph, *found)
-            known.remember(graph, *found)
+            known.remember(graph, *found, device)
             return None
         if device.interprets:
             _run(graph, None, NumpyRunner(graph))
@@ -250,13 +252,8 @@ def settle_copies(nodes: Sequence[Node]) -> None:
         _copy_all(copies)
 
 
-def _mode(device: Device) -> tuple[Any, ...]:
-    """What a plan depends on beside its graph."""
-    return device.id, device.gpu is not None and tf32_allowed(), known.modes(state.__dict__)
-
-
 def _known(graph: PendingGraph, device: Device) -> tuple[Plan, Runner] | None:
-    key = (_mode(device), graph.key)
+    key = (mode_of(device.id), graph.key)
     found = _plans.get(key)
     if found is None:
         found = _old_plans.get(key)
@@ -273,11 +270,11 @@ def _make_plan(graph: PendingGraph, device: Device) -> tuple[Plan, Runner]:
     started = time.perf_counter()
     with trace.span("plan", f"{len(graph.order)} nodes"):
         plan = make_plan(graph, device)
-    resize.learn(graph, device, _mode(device), plan)
+    resize.learn(graph, device, mode_of(device.id), plan)
     if device.id.computes:
         native.load()
     plan_stats.seconds += time.perf_counter() - started
-    return _keep((_mode(device), graph.key), (plan, runner_for(graph, plan, device)))
+    return _keep((mode_of(device.id), graph.key), (plan, runner_for(graph, plan, device)))
 
 
 def _plan_first(graph: PendingGraph, device: Device) -> None:
@@ -288,11 +285,11 @@ def _plan_first(graph: PendingGraph, device: Device) -> None:
 
 def _resized(graph: PendingGraph, device: Device) -> tuple[Plan, Runner] | None:
     """The plan of a graph that was planned with other extents, and its runner."""
-    found = resize.resized(graph, device, _mode(device))
+    found = resize.resized(graph, device, mode_of(device.id))
     if found is None:
         return None
     plan_stats.hits += 1
-    return _keep((_mode(device), graph.key), found)
+    return _keep((mode_of(device.id), graph.key), found)
 
 
 def _keep(key: tuple[Any, ...], found: tuple[Plan, Runner]) -> tuple[Plan, Runner]:

@@ -22,12 +22,13 @@ from pyflame.engine.binding import Binding, Held, addresses
 from pyflame.engine.branches import Step
 from pyflame.engine.events import launch_event, note_memory
 from pyflame.engine.faults import raise_bad_index
+from pyflame.engine.gpu_row import gpu_row
 from pyflame.engine.layout import ERROR_BYTES, Work, lay_out, scratch_bytes
 from pyflame.engine.planned_target import planned_target
 from pyflame.engine.texts import gpu_sources, gpu_texts
 from pyflame.engine.value import Value
 from pyflame.ir.kernel import CompiledKernel, LibraryCall, Plan
-from pyflame.runtime.base import Event, GpuDevice, Launch, Program, Stream
+from pyflame.runtime.base import Event, GpuDevice, Launch, Program, Storage, Stream
 from pyflame.runtime.gpu.driver import KernelArguments
 
 K = TypeVar("K")
@@ -65,6 +66,7 @@ class GpuRunner:
         self._starts = [0]
         for size in self._sizes:
             self._starts.append(self._starts[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
+        self.scratch_start = self._starts[1]
         self.seconds = np.zeros(len(plan.launches))
         works = lay_out(plan, self.binding)
         starts = self._join(works)
@@ -171,12 +173,28 @@ class GpuRunner:
                 return False
             _keep(self._known, places, kernel_args, MAX_KNOWN)
         if plan.checks:
-            device.zero(at[3], ERROR_BYTES)
+            self.clear(workspace[-1])
         if replayed is None or not replayed(places, kernel_args):
             self.launch(kernel_args, timed)
         if plan.checks:
-            device.watch(workspace[-1], at[3], ERROR_BYTES, lambda record: self.report(record, lines))
+            self.watch(workspace[-1], lines)
         return True
+
+    def clear(self, record: Storage) -> None:
+        """Make an error record empty."""
+        self.device.zero(record.address, ERROR_BYTES)
+
+    def watch(self, record: Storage, lines: Sequence[str]) -> None:
+        """Have an error record looked at when the host next waits."""
+        self.device.watch(record, record.address, ERROR_BYTES, lambda found: self.report(found, lines))
+
+    def started(self, places: list[int], constants: Sequence[Any], lines: Sequence[str]) -> bool:
+        """Start the plan on inputs and outputs at these places, for C; False where that is left to `run`."""
+        return self._start_at(places, constants, False, lines)
+
+    def known_row(self, sigs: tuple[int, ...], strides: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What gpu_run.c must know of the plan, whose results have these signatures and strides."""
+        return gpu_row(self, self._runs, sigs, strides)
 
     def report(self, record: bytes, lines: Sequence[str]) -> None:
         """Raise what a run has left in its error record."""
@@ -226,7 +244,10 @@ class GpuRunner:
 
         They are sent once: most runs have those of the run before.
         """
-        packed = self.binding.pack_uniforms(constants)
+        return self.sent(self.binding.pack_uniforms(constants))
+
+    def sent(self, packed: bytes) -> Any:
+        """The same for uniforms as bytes."""
         key = (self.device.chosen.handle, packed)
         block = self._sent.get(key)
         if block is None:

@@ -1,5 +1,5 @@
-"""What needs no plan: elements of what is in the host's memory, whole numbers made of a few of them, and small tensors
-put together of others.
+"""What needs no plan: elements of what is in memory, whole numbers made of a few of them, and small tensors put together
+of others.
 
 `values[i].item()` and `text[i : i + 32]` with a tensor i are reads of a few bytes; planned, locked, bound and launched
 they would cost a hundred times as much. Whole numbers are exact in Python, so what is computed here is what a kernel
@@ -86,6 +86,18 @@ def _computed(node: Node, deep: int) -> Any:
         return None
     one, other = _number(srcs[0], deep - 1), _number(srcs[1], deep - 1)
     return None if one is None or other is None else wrap_int(compute(one, other), dtype)
+
+
+def fetched(node: Node) -> Any:
+    """The value of a Node with one element that lies in a GPU's memory, as a Python number; None for other dtypes."""
+    kind, device = _TYPES.get(node.meta.dtype), get_device(node.meta.device or CPU)
+    if kind is None or device.gpu is None:
+        return None
+    with device.lock:  # a plan may be turning it into a leaf
+        value: Any = node.data
+    there = kind()
+    device.gpu.download(ctypes.addressof(there), value.address, ctypes.sizeof(there))
+    return there.value
 
 
 def joined(node: Node) -> Value | None:

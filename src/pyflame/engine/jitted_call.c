@@ -29,10 +29,6 @@ typedef struct {
   object *storages; /* of a GPU's results; held, and each of them, too */
 } attempted;
 
-static object *item(object *tuple, size at) { return PyTuple_GetItem(tuple, at); }
-
-static const int64_t *words(object *bytes) { return (const int64_t *)PyBytes_AsString(bytes); }
-
 /* Whether an argument is as it must be: a tensor of the same layout, any object of a type, or the same object. */
 static int argument_fits(object *wanted, object *found) {
   object *kind = item(wanted, KIND);
@@ -62,19 +58,6 @@ static int modes_fit(object *modes) {
   for (size i = 0; i < PyTuple_Size(modes) && fit; i += 2)
     fit = PyDict_GetItem(here, item(modes, i)) == item(modes, i + 1);
   Py_DecRef(here);
-  return fit;
-}
-
-/* Whether attributes have equal values: owners, names and values in turns. */
-static int guards_fit(object *guards) {
-  enum { EQUAL = 2 };
-  int fit = 1;
-  for (size i = 0; i < PyTuple_Size(guards) && fit > 0; i += 3) {
-    object *now = PyObject_GetAttr(item(guards, i), item(guards, i + 1)), *wanted = item(guards, i + 2);
-    if (!now) return -1;
-    fit = now == wanted ? 1 : PyObject_RichCompareBool(now, wanted, EQUAL);
-    Py_DecRef(now);
-  }
   return fit;
 }
 
@@ -156,8 +139,6 @@ static int on_cpu(attempted *a, object *known) {
   return -1;
 }
 
-static size count_of_words(object *bytes) { return PyObject_Size(bytes) / (size)sizeof(int64_t); }
-
 static int64_t place_of(object *value) {
   return address_of(slot(value, offset.storage)) + PyLong_AsLongLong(slot(value, offset.start));
 }
@@ -165,25 +146,21 @@ static int64_t place_of(object *value) {
 /* Put the addresses of inputs and results among the arguments of a kernel (engine/one_launch.py). */
 static int fill_in(const attempted *a, object *known, object *ready, object *storages) {
   const int64_t *sources = words(item(known, SOURCES)), *behind = words(item(known, BEHIND));
-  const int64_t *slots = words(item(known, ARGUMENT_SLOTS)), *added = words(item(known, ADDED));
-  const int64_t *multiples = words(item(known, MULTIPLES));
-  const size first = 1, count = count_of_words(item(known, SOURCES)), more = count_of_words(item(known, BEHIND));
+  const size count = count_of_words(item(known, SOURCES)), more = count_of_words(item(known, BEHIND));
   object *address = PyObject_GetAttr(ready, given.address);
   int64_t *to = address ? (int64_t *)(uintptr_t)PyLong_AsLongLong(address) : NULL;
-  int64_t *places = calloc((size_t)(first + count + more), sizeof *places);
+  int64_t *places = calloc((size_t)(count + more + 1), sizeof *places);
   Py_DecRef(address);
   if (!places) PyErr_NoMemory();
   if (!places || !to) return free(places), -1;
   for (size i = 0; i < count; i++) {
-    if (sources[i] < 0) places[first + i] = address_of(PyList_GetItem(storages, ~sources[i]));
-    else places[first + i] = place_of(a->values[sources[i]]);
+    if (sources[i] < 0) places[i] = address_of(PyList_GetItem(storages, ~sources[i]));
+    else places[i] = place_of(a->values[sources[i]]);
   }
-  memcpy(places + first + count, behind, (size_t)more * sizeof *places);
+  memcpy(places + count, behind, (size_t)more * sizeof *places);
   int status = PyErr_Occurred() ? -1 : RAN;
-  for (size i = 0; i < count_of_words(item(known, ADDED)) && status > 0; i++) {
-    to[i] = added[i] + places[slots[i]];
-    if (to[i] % multiples[i]) status = LEFT_TO_PYTHON;
-  }
+  if (status > 0)
+    status = put_places(to, places, item(known, ARGUMENT_SLOTS), item(known, ADDED), item(known, MULTIPLES));
   free(places);
   return status;
 }

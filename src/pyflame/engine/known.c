@@ -6,6 +6,7 @@
  */
 enum { LEFT_TO_PYTHON, VIEWS, RAN }; /* what came of an attempt; a negative number is an error */
 enum { DEEP = 8 };                   /* movement ops above each other */
+enum { ON_HOST = 6 };                /* what known.py keeps of a plan; of one for a GPU, more */
 
 static struct {
   object *layouts; /* dict: signatures of movement ops and of the leaf below -> offset, strides, signature */
@@ -204,11 +205,10 @@ static object *block(const memory *m, object *class) {
   return out;
 }
 
-/* Blocks of these size classes. */
-static int take(object *parts, object *classes, object **blocks) {
+/* Blocks of these size classes, of the host. */
+static int take_of_host(object *parts, object *classes, object **blocks) {
   const memory m = memory_of(parts);
   const size wanted = PyTuple_Size(classes);
-  if (!wanted) return 0;
   object *locked = PyIter_Next(m.lock);
   int failed = !locked || take_back(&m);
   for (size i = 0; i < wanted && !failed; i++) failed = !(blocks[i] = block(&m, PyTuple_GetItem(classes, i)));
@@ -222,6 +222,17 @@ static int take(object *parts, object *classes, object **blocks) {
   }
   Py_DecRef(locked);
   return failed ? -1 : 0;
+}
+
+/* Blocks of these size classes. `pool`: parts of the host's; else a function that gives them. */
+static int take(object *pool, object *classes, object **blocks) {
+  const size wanted = PyTuple_Size(classes);
+  if (!wanted) return 0;
+  if (is_tuple(pool)) return take_of_host(pool, classes, blocks);
+  object *found = PyObject_CallFunctionObjArgs(pool, classes, NULL);
+  for (size i = 0; found && i < wanted; i++) Py_IncRef(blocks[i] = PyList_GetItem(found, i));
+  Py_DecRef(found);
+  return found ? 0 : -1;
 }
 
 /* --- the run of a plan ------------------------------------------------------------------------------------------- */
@@ -300,7 +311,7 @@ static int bind_memory(bound *b, object *const *values, object *pool, const int6
   int64_t *places = b->call + SLOT;
   for (size i = 0; i <= arena && b->storages[i]; i++) places[i] = address_of(b->storages[i]) + b->starts[i];
   const int64_t behind = p->slots - p->starts, *of = result_places(p) + 2 * (p->results + p->uniforms);
-  places[behind - 1] = places[behind - 2] + p->arena;
+  places[arena + 1] = places[arena] + p->arena;
   for (size i = 0; i < p->starts; i++, of += 4) places[behind + i] = places[of[1]] + of[2] + starts[of[0]] * of[3];
   return PyErr_Occurred() ? -1 : RAN;
 }
@@ -458,6 +469,7 @@ static object **constants_behind(const attempt *a, object **both) {
 }
 
 static object *parts_of_joined(const walk *w); /* evaluate.c */
+static int run_on_gpu(attempt *a, object *known, object *const *values, object *const *numbers, object *const *outputs); /* gpu_run.c */
 
 /* Run the plan of what is below some nodes. Where none is known, `*parts` gets what to evaluate before, if that is given
  * and there is anything. */
@@ -474,7 +486,7 @@ static int run_known(attempt *a, object *nodes, object *plans, object **parts) {
   Py_IncRef(known); /* another thread may forget it */
   if (known) {
     object **numbers = constants_behind(a, room);
-    status = run_plan(a, known, room, numbers, outputs);
+    status = (PyTuple_Size(known) > ON_HOST ? run_on_gpu : run_plan)(a, known, room, numbers, outputs);
   } else if (key && parts && !(*parts = parts_of_joined(w))) status = -1;
   if (!key) status = -1;
   Py_DecRef(known);

@@ -2,8 +2,8 @@
 
 A loop evaluates the same structures again and again. When one has been run in Python (engine/evaluate.py), all that
 depends on the plan alone is laid down here as one row of numbers; the next time C walks the graph, finds the row, takes
-memory, runs the launches and turns nodes into leaves. What is rare is left to Python, by rows that are not there:
-writes to memory that somebody may hold, copies, other devices.
+memory, runs the launches (on a GPU: gives them to the driver) and turns nodes into leaves. What is rare is left to
+Python, by rows that are not there: writes to memory that somebody may hold, copies between devices.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from pyflame.core import trace
-from pyflame.core.device import CPU
+from pyflame.core.device import CPU, DeviceId
+from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import state
 from pyflame.engine import views
 from pyflame.engine.build import CpuRunner
-from pyflame.engine.devices import cpu
+from pyflame.engine.devices import get_device
 from pyflame.engine.report import debugging
 from pyflame.engine.starts import STARTS
 
@@ -27,43 +28,49 @@ if TYPE_CHECKING:
     from pyflame.engine.pending import PendingGraph
     from pyflame.ir import Node
     from pyflame.ir.kernel import Plan
+    from pyflame.runtime.base import Device
 
-in_c: Callable[[Sequence[Node], dict[bytes, Any], Any], int] | None = None
+in_c: Callable[[Sequence[Node], dict[bytes, Any], Any, bool], int] | None = None
 RAN = 2  # what it says where one plan has run
 
-modes = itemgetter("deterministic", "libraries", "max_fused", "matrix_cores")  # what a CPU's plan depends on
-# By these modes and by the key of a graph as 64-bit integers: the numbers of its run, size classes of the memory that
-# it takes, signatures and strides of its results, and whose all that is.
+_modes = itemgetter("deterministic", "libraries", "max_fused", "matrix_cores")
+# By device and these modes, and by the key of a graph as 64-bit integers: the numbers of its run, size classes of the
+# memory that it takes, signatures and strides of its results, and whose all that is.
 _rows: dict[tuple[Any, ...], dict[bytes, tuple[Any, ...]]] = {}
 
 _PENDING = {0}  # memory that is yet to come, among what a graph would like to overwrite
 
 
+def mode_of(device: DeviceId) -> tuple[Any, ...]:
+    """What a plan depends on beside its graph."""
+    return device, device is not CPU and tf32_allowed(), *_modes(state.__dict__)
+
+
 def evaluate_known(nodes: Sequence[Node]) -> int:
     """Evaluate nodes as far as their plans are known: gives how many have run and one more, or, where something is left
     to do, how many as a negative number."""
-    if in_c is None or nodes[0].meta.device is not CPU or trace.recording is not None or debugging():
+    if in_c is None or trace.recording is not None or debugging():
         return 0
-    rows = _rows.get(modes(state.__dict__))
-    return 0 if rows is None else in_c(nodes if type(nodes) is list else list(nodes), rows, cpu().lock)
+    place = nodes[0].meta.device
+    rows = None if place is None else _rows.get(mode_of(place))
+    if rows is None:
+        return 0
+    return in_c(nodes if type(nodes) is list else list(nodes), rows, get_device(place).lock, place is CPU)
 
 
-def remember(graph: PendingGraph, plan: Plan, runner: Runner) -> None:
+def remember(graph: PendingGraph, plan: Plan, runner: Runner, device: Device) -> None:
     """Lay down the run of a plan, after one: the graph's outputs are leaves."""
-    if (
-        in_c is None
-        or not graph.overwritten <= _PENDING
-        or not isinstance(runner, CpuRunner)
-        or plan.overwritten_inputs
-    ):
+    if in_c is None or not graph.overwritten <= _PENDING or plan.overwritten_inputs:
         return
-    rows = _rows.setdefault(modes(state.__dict__), {})
+    if not isinstance(runner, CpuRunner) and (device.gpu is None or not device.id.computes):
+        return
+    rows = _rows.setdefault(mode_of(device.id), {})
     words = graph.key[: len(graph.key) - len(graph.owned)]  # it overwrites no input, whoever owns that
     key = struct.pack(f"={len(words)}q", *words)
-    if key not in rows and not runner.device.pool.exact:
+    if key not in rows and device.pool is not None and not device.pool.exact:
         # of a plan for other extents this asks the runner alone: who asks for its outputs has all of it made
         sigs, strides = tuple([n.sig for n in graph.outputs]), tuple([view[2] for view in runner.binding.views])
-        rows[key] = *runner.known(), sigs, strides, runner.device.pool.parts, runner
+        rows[key] = runner.known_row(sigs, strides)
 
 
 def forget() -> None:

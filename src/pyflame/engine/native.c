@@ -114,6 +114,31 @@ static int is_a(object *thing, object *type) {
   return found == type;
 }
 
+static object *item(object *tuple, size at) { return PyTuple_GetItem(tuple, at); }
+
+static const int64_t *words(object *bytes) { return (const int64_t *)PyBytes_AsString(bytes); }
+
+static size count_of_words(object *bytes) { return PyObject_Size(bytes) / (size)sizeof(int64_t); }
+
+/* Whether attributes have equal values: owners, names and values in turns. */
+static int guards_fit(object *guards) {
+  enum { EQUAL = 2 };
+  int fit = 1;
+  for (size i = 0; i < PyTuple_Size(guards) && fit > 0; i += 3) {
+    object *now = PyObject_GetAttr(item(guards, i), item(guards, i + 1)), *wanted = item(guards, i + 2);
+    if (!now) return -1;
+    fit = now == wanted ? 1 : PyObject_RichCompareBool(now, wanted, EQUAL);
+    Py_DecRef(now);
+  }
+  return fit;
+}
+
+static int is_tuple(object *thing) {
+  object *type = PyObject_Type(py.empty);
+  Py_DecRef(type);
+  return is_a(thing, type);
+}
+
 typedef object *(*create)(object *type, object *args, object *named);
 
 static create creator(object *type) { return (create)(uintptr_t)PyType_GetSlot(type, 65 /* Py_tp_new */); }

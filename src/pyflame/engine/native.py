@@ -29,7 +29,7 @@ from pyflame.runtime.cpu.device import PAUSE, runner_text
 from pyflame.runtime.pool import Block, HostPool
 
 _THING, _NUMBERS, _NUMBER = ctypes.py_object, ctypes.c_void_p, ctypes.c_int64
-_FILES = ("native", "walk", "known", "evaluate", "jitted_call", "direct", "calls", "reads")
+_FILES = ("native", "walk", "known", "gpu_run", "evaluate", "jitted_call", "direct", "calls", "reads")
 walk: Callable[..., Any] | None = None  # PendingGraph._walk
 _caller: Callable[..., Any] | None = None  # gives what calls jitted functions
 direct: Callable[..., Any] | None = None  # runs plans on memory of the caller's: (rows, arguments, what to give else)

@@ -12,6 +12,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -233,25 +234,28 @@ class Optimizer(Rule, HookMethods, PublicState):
                 group.follow()
         if skip is not None:
             skip = skip.reshape(()).to(bool_)
-        gradients = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
+        gradients = [p.grad for group in self.param_groups for p in group["params"]]
         if state.tracer is not None or state.eager:
-            self._pf_apply(skip)
-        elif gradients:
-            evaluate(gradients, skip)
-            self._pf_jitted(skip)
+            self._pf_apply(skip, *gradients)
+        elif present := [g for g in gradients if g is not None]:
+            evaluate(present, skip)
+            # arguments, which may lie elsewhere at each step: as state of the update they would have to stay where they are
+            self._pf_jitted(skip, *[g if g is None or not g.requires_grad else g.detach() for g in gradients])
         return loss
 
-    def _pf_apply(self, skip: Tensor | None) -> None:
+    def _pf_apply(self, skip: Tensor | None, *gradients: Tensor | None) -> None:
+        """`gradients`: of all parameters, group by group."""
         if state.tracer is not None:
             state.tracer.guard(self, "structure")
+        left = iter(gradients)
         with mode(grad_enabled=False, autocast=None):
             for group in self.param_groups:
-                self._pf_step_group(group, skip)
+                self._pf_step_group(group, list(islice(left, len(group["params"]))), skip)
 
-    def _pf_step_group(self, group: ParamGroup, skip: Tensor | None) -> None:
+    def _pf_step_group(self, group: ParamGroup, gradients: list[Tensor | None], skip: Tensor | None) -> None:
         """Rebind the cells of a group to what they are after this step."""
         params = group["params"]
-        live = [i for i, p in enumerate(params) if p.grad is not None]
+        live = {i: g for i, g in enumerate(gradients) if g is not None}
         if not live:
             return
 
@@ -262,13 +266,13 @@ class Optimizer(Rule, HookMethods, PublicState):
         rates: dict[str, Tensor] = {}
         if group.steps is not None:
             passed = np.zeros(len(params))
-            passed[live] = 1
+            passed[[*live]] = 1
             steps = group.steps + (1.0 if len(live) == len(params) else tensor(passed, dtype=float64))
             rates = self.rates(group, steps)
             put(group.steps, steps)
         names = self._pf_rule.scalars(group)
         shared: dict[DType, Slots] = {}
-        for i in live:
+        for i, gradient in live.items():
             p = params[i]
             kind = p.dtype.compute  # 16-bit parameters and their state are rounded once, when they are stored
             if kind not in shared:
@@ -276,7 +280,7 @@ class Optimizer(Rule, HookMethods, PublicState):
             h = {**shared[kind], **{name: rate[i].to(kind) for name, rate in rates.items()}}
             slots = {name: self._pf_state[p][name] for name in self._pf_rule.slots_of(group, p)}
             wide = {name: cell.to(kind) for name, cell in slots.items()}
-            value, after = self.update(group, p.to(kind), p.grad.to(kind), wide, h)
+            value, after = self.update(group, p.to(kind), gradient.to(kind), wide, h)
             put(p, value)
             for name, cell in slots.items():
                 put(cell, after[name])

@@ -18,7 +18,7 @@ from pyflame.core.locks import Lock
 from pyflame.core.trace import TraceEvent
 
 if TYPE_CHECKING:
-    from pyflame.runtime.gpu.driver import DeviceProperties, Driver, KernelArguments
+    from pyflame.runtime.gpu.driver import DeviceProperties, Driver, KernelArguments, NativeCalls
     from pyflame.runtime.gpu.pinned import PinnedPool
     from pyflame.runtime.stats import MemoryStats
 
@@ -52,10 +52,25 @@ class Allocator(Protocol):
 
     @property
     def stats(self) -> MemoryStats: ...
+    def size_class(self, nbytes: int) -> int:
+        """The size that a block of so many bytes has."""
+
     def empty_cache(self) -> int: ...
     def reset_peak(self) -> None: ...
     def take_recent_peak(self) -> int:
         """The most bytes in use since this was last asked."""
+
+
+class GpuAllocator(Allocator, Protocol):
+    """A GPU's pool, whose blocks belong to streams."""
+
+    captures: int  # under way: until they end nothing is taken back
+
+    def take_all(self, sizes: Sequence[int], stream: int) -> Sequence[Storage]:
+        """Blocks of exactly these size classes."""
+
+    def merge(self) -> None:
+        """Merge what is free, so that the next blocks lie as close together as they can."""
 
 
 class Device(Protocol):
@@ -173,7 +188,7 @@ class GpuDevice(Device, Protocol):
     @property
     def timings(self) -> Clock: ...
     @property
-    def pool(self) -> Allocator: ...
+    def pool(self) -> GpuAllocator: ...
     @property
     def pinned(self) -> PinnedPool: ...
     def use(self) -> None:
@@ -238,6 +253,13 @@ class GpuDevice(Device, Protocol):
         stream: Stream | None = None,
         behind: bool = False,
     ) -> None: ...
+    @property
+    def native_calls(self) -> NativeCalls | None:
+        """How C launches here, where the driver can be called from there."""
+
+    def remember_all(self, kernels: Iterable[str]) -> None:
+        """Note that these are given to the driver by somebody else: a fault may be theirs."""
+
     def start(self, name: str, work: Callable[[int], None], stream: Stream | None = None) -> None:
         """Give work of another kind, a library's, to the stream: `work(stream)` starts it."""
 

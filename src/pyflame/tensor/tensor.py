@@ -19,7 +19,7 @@ from pyflame.core.maker import InC, Maker
 from pyflame.core.shape import Size
 from pyflame.core.state import mode, state
 from pyflame.engine.devices import cpu
-from pyflame.engine.host import number
+from pyflame.engine.host import fetched, number
 from pyflame.engine.on_demand import evaluate
 from pyflame.engine.value import Value, to_numpy
 from pyflame.ir import OPS, Node, apply, copy_to, placed
@@ -199,6 +199,10 @@ class Tensor(Catalogue):
                 f"[item] expected a tensor with one element but got shape {self.shape}; use .tolist() or .numpy()"
             )
         known = number(node)
+        place = node.meta.device
+        if known is None and place is not None and place is not CPU and place.computes:
+            evaluate([node])
+            known = fetched(node)
         if known is None:
             node = self._evaluated("item()")
             known = number(node)

@@ -35,6 +35,7 @@ def warmup(device: DeviceId, batch_size: int, model_size: str) -> int:
     gpu = gpu_of("warmup_memory_pool", device)
     activations, parameters = _MODELS[model_size]
     wanted = min(activations * batch_size + parameters, gpu.memory_info()[0] // 2)
+    gpu.pool.merge()
     # Small and middling blocks have segments of their own; large ones are cut from whatever is large enough.
     blocks = [gpu.allocate(size) for size in (*[MIB] * 8, *[8 * MIB] * 4) if size * 16 <= wanted]
     blocks.append(gpu.allocate(wanted))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,8 @@ from pyflame.runtime.gpu.driver import (
     GraphTrouble,
     Grid,
     KernelArguments,
+    NativeCalls,
+    address_of,
     clamp_priority,
     describe,
 )
@@ -276,6 +279,11 @@ class CudaDriver:
         config.sharedMemBytes, config.hStream = dynamic_lds, stream
         config.attrs, config.numAttrs = [allowed], 1
         return config
+
+    def native_calls(self, index: int) -> NativeCalls | None:
+        library = ctypes.CDLL("libcuda.so.1")  # as the bindings have loaded it
+        launch, use = address_of(library.cuLaunchKernel), address_of(library.cuCtxSetCurrent)
+        return NativeCalls(launch, use, int(self._context(index)))
 
     # --- graphs -------------------------------------------------------------------------------------------------------
 

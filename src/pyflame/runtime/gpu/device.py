@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from pyflame.core import knobs, trace
+from pyflame.core.cached import cached_property
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import DeviceError, DeviceFaultError, OutOfMemoryError, PyFlameError
 from pyflame.core.locks import lock, rlock
@@ -21,7 +22,7 @@ from pyflame.core.trace import TraceEvent
 from pyflame.runtime import base
 from pyflame.runtime.gpu.compiler import Function, GpuKernels, KernelCompiler
 from pyflame.runtime.gpu.description import description
-from pyflame.runtime.gpu.driver import DeviceProperties, Driver, KernelArguments, dimensions
+from pyflame.runtime.gpu.driver import DeviceProperties, Driver, KernelArguments, NativeCalls, dimensions
 from pyflame.runtime.gpu.foreign import ForeignMemory
 from pyflame.runtime.gpu.graph import Graph, capture, some
 from pyflame.runtime.gpu.guard import guard
@@ -64,6 +65,7 @@ class GpuDevice:
         self.id = DeviceId.of(driver.kind, index)
         self.fault: DeviceFaultError | None = None
         self._recent: deque[str] = deque(maxlen=_REMEMBERED)  # launches since the device was last known to work
+        self.remember_all = self._recent.extend
         self.properties: DeviceProperties = driver.properties(index)
         self.target = driver.target(index)
         self.spare_streams: dict[int, deque[int]] = {}  # by priority
@@ -95,6 +97,11 @@ class GpuDevice:
         if self.fault is not None:
             self._refuse_broken()
         self.guard.set_device(self.index)
+
+    @cached_property
+    def native_calls(self) -> NativeCalls | None:
+        """How C launches here, where the driver can be called from there."""
+        return self.driver.native_calls(self.index)
 
     @property
     def gpu(self) -> GpuDevice:
@@ -242,6 +249,7 @@ class GpuDevice:
     def empty_cache(self) -> int:
         """Give unused memory back, of the device and pinned; gives the bytes."""
         self.use()
+        self._transfers.empty_cache()
         return self.pool.empty_cache() + self.pinned.empty_cache()
 
     # --- kernels ------------------------------------------------------------------------------------------------------

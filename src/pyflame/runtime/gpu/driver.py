@@ -7,9 +7,10 @@ the vendor's bindings launch fastest. Calls that touch a device mean the one tha
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -93,6 +94,18 @@ class GraphTrouble(Protocol):
     def off(self) -> bool: ...
 
 
+class NativeCalls(NamedTuple):
+    """Functions of a driver that C may call: their addresses.
+
+    `launch` takes what cuLaunchKernel and hipModuleLaunchKernel take (a kernel as `int` gives it), `use(context)` makes
+    the device current; both give a status, which is 0 where all is well.
+    """
+
+    launch: int
+    use: int
+    context: int
+
+
 class Driver(Protocol):
     """A vendor's driver. Every method raises typed errors that say what happened and what to do."""
 
@@ -170,6 +183,9 @@ class Driver(Protocol):
         """`start`: the first of this launch's arguments. `early`: the kernel waits itself for the one before it in the
         stream, and may begin while that runs, where the driver can let it."""
 
+    def native_calls(self, index: int) -> NativeCalls | None:
+        """How C launches on a device; None where only Python can."""
+
     # --- graphs -------------------------------------------------------------------------------------------------------
     def capture_begin(self, stream: int) -> None: ...
     def capture_end(self, stream: int) -> int: ...
@@ -193,6 +209,11 @@ class Cause:
     error: type[PyFlameError]
     happened: str
     remedy: str
+
+
+def address_of(function: Any) -> int:
+    """Of a function that ctypes has found."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def table(*causes: Cause) -> Mapping[int, Cause]:

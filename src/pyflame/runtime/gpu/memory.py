@@ -1,8 +1,9 @@
 """The memory of a GPU: a pool that asks the driver rarely, since allocating there is slow and freeing waits.
 
-The driver gives segments. A segment is cut into chunks; a chunk that is given up merges with free neighbours. Sizes
-are rounded up to classes (eight steps per power of two), which wastes at most 1/8. Small blocks have segments of their
-own, so that they do not hold on to large ones.
+The driver gives segments. A segment is cut into chunks. Sizes are rounded up to classes (eight steps per power of two),
+which wastes at most 1/8. A chunk that is given up is ready for the next block of its class, as loops ask for the same
+sizes again and again; where no free chunk is large enough for a class, all that are ready merge with their free
+neighbours. Small blocks have segments of their own, so that they do not hold on to large ones.
 
 Memory belongs to a stream. What is given up on a stream may be used on it again at once, because the new work comes
 behind the old. Another stream gets it only behind an event; `Block.used_on` tells of streams that read a block too.
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
@@ -77,7 +78,7 @@ class _Segment:
 class _Chunk:
     """A piece of a segment, between its neighbours."""
 
-    __slots__ = ("address", "free", "next", "note", "number", "previous", "segment", "size", "stream")
+    __slots__ = ("address", "free", "next", "note", "number", "previous", "segment", "size", "stream", "wanted")
 
     def __init__(self, segment: _Segment, address: int, size: int, stream: int) -> None:
         self.segment = segment
@@ -86,6 +87,7 @@ class _Chunk:
         self.stream = stream
         self.free = True
         self.number = 0  # of the allocation that has it
+        self.wanted = 0  # the size class that it was last taken for
         self.note = ""
         self.previous: _Chunk | None = None
         self.next: _Chunk | None = None
@@ -149,11 +151,12 @@ class DevicePool:
         # (stream, small) -> (size, address) of free chunks, sorted: the first that is large enough fits best
         self._free: dict[tuple[int, bool], list[tuple[int, int]]] = {}
         self._chunks: dict[int, _Chunk] = {}  # free ones, by address
+        self._ready: dict[tuple[int, int], list[_Chunk]] = {}  # given up and as they were, by stream and class
         self._live: dict[int, _Chunk] = {}
         self._segments: dict[int, _Segment] = {}
         self._numbers = count(1).__next__
         self._torn = False  # by an interrupt
-        self._captures = 0
+        self.captures = 0  # under way
         self.limit: int | None = None  # bytes to hold at most, in use and cached
         self._allocated = self._reserved = self._peak_allocated = self._peak_reserved = self._recent_peak = 0
         self._count: Counter[str] = Counter()
@@ -165,11 +168,18 @@ class DevicePool:
         """Memory for work on a stream. Its content is undefined."""
         if nbytes < 0:
             raise ArgumentError(f"[memory] expected a size of 0 or more but got {nbytes}")
-        size = max(nbytes, 1) if self.exact else size_class(nbytes)
+        return self.take_all((self.size_class(nbytes),), stream)[0]
+
+    def size_class(self, nbytes: int) -> int:
+        """The size of a block that is asked for."""
+        return max(nbytes, 1) if self.exact else size_class(nbytes)
+
+    def take_all(self, sizes: Sequence[int], stream: int) -> list[Block]:
+        """Blocks of exactly these size classes."""
         with self._lock:
             self._take_in()
             try:
-                return self._allocate(size, stream)
+                return [self._allocate(size, stream) for size in sizes]
             except OutOfMemoryError:
                 raise
             except BaseException:
@@ -178,8 +188,13 @@ class DevicePool:
 
     def _allocate(self, size: int, stream: int) -> Block:
         self._count["allocations"] += 1
-        chunk = self._fitting(stream, size) or self._obtain(size, stream)
-        self._cut(chunk, size)
+        if ready := self._ready.get((stream, size)):
+            self._count["hits"] += 1
+            chunk = ready.pop()
+        else:
+            chunk = self._fitting(stream, size) or self._obtain(size, stream)
+            self._cut(chunk, size)
+            chunk.wanted = size
         number = self._numbers()
         block = Block(self._deferred.give, ((chunk, number), []))
         block.nbytes = size
@@ -206,10 +221,16 @@ class DevicePool:
         return chunk
 
     def _obtain(self, size: int, stream: int) -> _Chunk:
-        """A chunk from elsewhere: what other streams have finished with, the driver, or what others do not use."""
-        quiet = self._captures == 0  # events of other streams, and waiting, would spoil a capture
+        """A chunk from elsewhere: what is ready for other classes, what other streams have finished with, the driver, or
+        what others do not use."""
+        self._join_ready()
+        chunk = self._fitting(stream, size)
+        if chunk is not None:
+            return chunk
+        quiet = self.captures == 0  # events of other streams, and waiting, would spoil a capture
         if quiet and self._deferred.waiting:
             self._deferred.settle(self._give_back)
+            self._join_ready()
             chunk = self._fitting(stream, size)
             if chunk is not None:
                 return chunk
@@ -278,14 +299,16 @@ class DevicePool:
     def _take_in(self, settle: bool = False, wait: bool = False) -> None:
         """Look at what was given up since, and at what waits for streams. While a capture runs, what other streams use
         is left for later."""
-        if self._captures:
+        if self.captures:
             return
         try:
             if self._torn:
                 self._mend()
-            self._deferred.take_in(self._give_back)
+            if self._deferred.pending:
+                self._deferred.take_in(self._give_back)
             if settle or wait:
                 self._deferred.settle(self._give_back, wait)
+                self._join_ready()
             if self.foreign.pending:
                 self.foreign.take_in(_let_go)
                 self.foreign.settle(_let_go, wait)
@@ -303,11 +326,25 @@ class DevicePool:
         chunk.segment.held -= 1
         chunk.note = ""
         del self._live[chunk.address]
+        if not self.exact:
+            self._ready.setdefault((chunk.stream, chunk.wanted), []).append(chunk)
+            return
         self._join(chunk)
-        if self.exact:
-            self._driver.set_device(self._index)
-            self._driver.synchronize()  # work that was given before may still use it
-            self._release(chunk.segment)
+        self._driver.set_device(self._index)
+        self._driver.synchronize()  # work that was given before may still use it
+        self._release(chunk.segment)
+
+    def merge(self) -> None:
+        """Merge what is free, so that the next blocks lie as close together as they can."""
+        with self._lock:
+            self._take_in(settle=True)
+
+    def _join_ready(self) -> None:
+        """Merge what is ready with its free neighbours."""
+        ready = [chunk for chunks in self._ready.values() for chunk in chunks]
+        self._ready.clear()
+        for chunk in ready:
+            self._join(chunk)
 
     def _mend(self) -> None:
         """Make all lists anew of what is in use. Free memory may be any stream's then, so the device must be idle: in a
@@ -315,10 +352,11 @@ class DevicePool:
         self._torn = True
         self._free.clear()
         self._chunks.clear()
+        self._ready.clear()
         self._live = {address: chunk for address, chunk in self._live.items() if chunk.number}
         self._allocated = sum(chunk.size for chunk in self._live.values())
         self._reserved = sum(segment.size for segment in self._segments.values())
-        if self._captures:
+        if self.captures:
             return
         self._driver.set_device(self._index)
         self._driver.synchronize()
@@ -376,7 +414,7 @@ class DevicePool:
     def empty_cache(self) -> int:
         """Give segments that nobody uses back to the driver; gives their bytes. Waits for the device."""
         with self._lock:
-            if self._captures:
+            if self.captures:
                 return 0
             self._take_in(wait=True)
             self._driver.set_device(self._index)
@@ -419,7 +457,7 @@ class DevicePool:
         with self._lock:
             if begins:
                 self._take_in()
-            self._captures += 1 if begins else -1
+            self.captures += 1 if begins else -1
 
     @property
     def stats(self) -> MemoryStats:

@@ -1,7 +1,8 @@
 """Copies between a GPU and ordinary host memory, in pieces through pinned memory.
 
 A driver copies from ordinary memory through small buffers of its own while the caller waits. Through a pinned piece the
-caller waits for its own memory copy only; the GPU fetches the piece while the next one is filled.
+caller waits for its own memory copy only; the GPU fetches the piece while the next one is filled. A few bytes, as numbers
+and indices are, lie side by side in one piece, or come by one that is kept for them: to ask the pool takes longer.
 """
 
 from __future__ import annotations
@@ -9,11 +10,15 @@ from __future__ import annotations
 import ctypes
 from collections import deque
 
+from pyflame.core.locks import lock
 from pyflame.runtime.gpu.driver import Driver
 from pyflame.runtime.gpu.pinned import PinnedBlock, PinnedPool
 
 PIECE = 8 << 20
 IN_FLIGHT = 4  # pieces
+FEW = 4096  # bytes
+_SIDE_BY_SIDE = 64 * FEW
+_ALIGNMENT = 16
 
 
 class Transfers:
@@ -22,9 +27,46 @@ class Transfers:
     def __init__(self, driver: Driver, pinned: PinnedPool) -> None:
         self._driver = driver
         self._pinned = pinned
+        self._lock = lock()
+        self._sending: tuple[PinnedBlock | None, int] = None, 0  # what few bytes are sent by, and how much of it is used
+        self._landings: deque[tuple[PinnedBlock, int]] = deque()  # what few bytes are fetched by, with an event each
+
+    def empty_cache(self) -> None:
+        """Keep no memory for a few bytes."""
+        with self._lock:
+            self._sending = None, 0
+        while self._landings:
+            self._end([self._landings.pop()])
+
+    def _send_few(self, dst: int, src: int, nbytes: int, stream: int) -> None:
+        with self._lock:
+            block, used = self._sending
+            if block is None or used + nbytes > block.nbytes:  # the one before comes back when its streams are done
+                block, used = self._pinned.acquire(_SIDE_BY_SIDE), 0
+            self._sending = block, used + -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+        block.used_on(stream)
+        ctypes.memmove(block.address + used, src, nbytes)
+        self._driver.copy_h2d(dst, block.address + used, nbytes, stream)
+
+    def _fetch_few(self, dst: int, src: int, nbytes: int, stream: int) -> None:
+        try:
+            landing = self._landings.pop()  # nobody else takes it meanwhile
+        except IndexError:
+            landing = self._pinned.acquire(FEW), self._driver.event_create(timing=False)
+        busy = deque([landing])
+        try:
+            landing[0].used_on(stream)
+            self._driver.copy_d2h(landing[0].address, src, nbytes, stream)
+            self._driver.event_record(landing[1], stream)
+            self._landings.append(self._arrive(busy, dst, nbytes))
+        finally:
+            self._end(busy)
 
     def upload(self, dst: int, src: int, nbytes: int, stream: int) -> None:
         """Host to device. The source may be changed when this returns; the device has it when the stream gets there."""
+        if nbytes <= FEW:
+            self._send_few(dst, src, nbytes, stream)
+            return
         driver = self._driver
         many = nbytes > IN_FLIGHT * PIECE
         busy: deque[tuple[PinnedBlock, int]] = deque()
@@ -47,6 +89,9 @@ class Transfers:
 
     def download(self, dst: int, src: int, nbytes: int, stream: int) -> None:
         """Device to host. Waits until the bytes are there."""
+        if nbytes <= FEW:
+            self._fetch_few(dst, src, nbytes, stream)
+            return
         driver = self._driver
         busy: deque[tuple[PinnedBlock, int]] = deque()
         free: list[tuple[PinnedBlock, int]] = []

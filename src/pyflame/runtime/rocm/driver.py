@@ -12,10 +12,19 @@ from typing import Any
 
 from pyflame.core.device import Target
 from pyflame.core.errors import AMDDeviceError, HIPCompilationError, NotAvailableError, ROCmNotAvailableError
-from pyflame.runtime.gpu.driver import Bindings, DeviceProperties, Grid, KernelArguments, clamp_priority, describe
+from pyflame.runtime.gpu.driver import (
+    Bindings,
+    DeviceProperties,
+    Grid,
+    KernelArguments,
+    NativeCalls,
+    address_of,
+    clamp_priority,
+    describe,
+)
 from pyflame.runtime.gpu.ranges import Ranges
 from pyflame.runtime.rocm.errors import CAUSES
-from pyflame.runtime.rocm.find import teach_bindings, warn_of_two
+from pyflame.runtime.rocm.find import RUNTIME, find, teach_bindings, warn_of_two
 from pyflame.runtime.rocm.metadata import code_object_version, is_code_object
 from pyflame.runtime.rocm.targets import memory_transfers, plain, target_of
 from pyflame.runtime.rocm.troubles import GRAPHS, Trouble
@@ -62,6 +71,7 @@ class HipDriver:
 
     def __init__(self, hip: Any = None, kind: str = "rocm") -> None:
         self.kind = kind
+        self._is_real = hip is None
         load = load_hip if hip is None else lambda: hip
         self._call = Bindings(kind, load, CAUSES, AMDDeviceError, ROCmNotAvailableError)
         # HIP does not promise to copy a code object: each lives as long as its module.
@@ -248,6 +258,13 @@ class HipDriver:
     ) -> None:
         first = kernel_args.address + 8 * start
         self._call("hipModuleLaunchKernel", function, *grid, *block, dynamic_lds, stream, first, 0)
+
+    def native_calls(self, index: int) -> NativeCalls | None:
+        path = find(RUNTIME) if self._is_real else ""
+        if not path:
+            return None
+        library = ctypes.CDLL(path)  # as the bindings have loaded it
+        return NativeCalls(address_of(library.hipModuleLaunchKernel), address_of(library.hipSetDevice), index)
 
     # --- graphs -------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,73 @@
+"""What gpu_run.c must know of a plan for a GPU to run it in one step (engine/known.py).
+
+Where the driver's functions can be called from C, that is how the launches are given: a table of kernels, with
+libraries' calls between them. Else the runner gives them, in Python.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyflame.engine.layout import ERROR_BYTES
+from pyflame.ir.kernel import LibraryCall
+from pyflame.runtime.base import GpuDevice
+
+if TYPE_CHECKING:
+    from pyflame.engine.gpu import GpuRunner
+
+_NO_LIBRARY = -1
+_PLACES = 4  # behind those of inputs and outputs: arena, scratch, uniforms and error record
+
+
+def gpu_row(runner: GpuRunner, runs: Sequence[Any], sigs: tuple[int, ...], strides: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The row of a plan, whose results have these signatures and strides. `runs`: lists of kernels, and libraries' calls."""
+    plan, device, binding = runner.plan, runner.device, runner.binding
+    launches = _launches(runner, runs) if runs else None
+    outputs = len(binding.output_sizes)
+    counts = len(binding.positions), outputs, len(binding.views), runner.scratch_start, len(binding.uniforms)
+    head = 0, 0, 0, 0, len(binding.positions) + outputs + _PLACES, *counts, 0
+    words = binding.as_words(head, [-1] * outputs)
+    sizes = list(binding.output_sizes)
+    if launches is not None:  # else the runner takes the rest
+        workspace = runner.scratch_start + runner.scratch_bytes
+        sizes += [workspace] if workspace or plan.checks else []
+        sizes += [ERROR_BYTES] if plan.checks else []
+    pool = device.pool
+    classes, take = tuple(map(pool.size_class, sizes)), partial(pool.take_all, stream=device.chosen.handle)
+    guards = device, "forked", False, device, "fault", None, pool, "captures", 0
+    return words, classes, sigs, strides, take, runner, guards, runner.started, launches
+
+
+def _launches(runner: GpuRunner, runs: Sequence[Any]) -> tuple[Any, ...] | None:
+    """Its launches as C gives them; None where the driver cannot be called from there."""
+    device = runner.device
+    native = device.native_calls
+    if native is None:
+        return None
+    kernels: list[int] = []
+    stages: list[tuple[int, int, int, int]] = []  # so many kernels; then a library's call, its first argument, how many
+    libraries: list[Callable[[list[int]], None]] = []
+    names: list[str] = []
+    for run in runs:
+        if isinstance(run, list):
+            for function, grid, block, dynamic_lds, start in run:
+                kernels += (int(function.handle), *grid, *block, dynamic_lds, start)
+                names.append(function.name)
+            stages.append((len(run), _NO_LIBRARY, 0, 0))
+        else:
+            call, start = run
+            stages.append((0, len(libraries), start, len(call.buffers) + 1))
+            libraries.append(partial(_begin, device, call))
+    driver = struct.pack("=4q", native.launch, native.use, native.context, device.chosen.handle)
+    table = struct.pack(f"={len(kernels)}q", *kernels)
+    order = b"".join(struct.pack("=4q", *stage) for stage in stages)
+    given = tuple(libraries), tuple(names), device.remember_all
+    return driver, table, order, *runner.argument_table, *given, runner.sent, runner.clear, runner.watch
+
+
+def _begin(device: GpuDevice, call: LibraryCall, numbers: list[int]) -> None:
+    *addresses, workspace = numbers
+    device.start(call.name, partial(call.start, addresses, workspace))
