@@ -1,6 +1,7 @@
 """Runs the CPU's benchmarks named on the command line, or all of them. Those of a GPU: `python -m benchmarks.gpu`.
 
-`bridge --device cuda` measures the torch bridge on a GPU, with the models named behind it (`benchmarks/bridge_gpu.py`).
+`bridge --device cuda` measures the torch bridge on a GPU, with the models named behind it (`benchmarks/bridge_gpu.py`),
+`loops --device cuda` the loops.
 
 `--one-thread` is for a machine on which other programs run: CPU time, one thread for everybody, the shortest round.
 """
@@ -26,10 +27,13 @@ def main(names: list[str]) -> int:
     if "--device" in names:
         at = names.index("--device")
         device, names = names[at + 1], names[:at] + names[at + 2 :]
-        if names[:1] != ["bridge"]:
-            print("--device is for the bridge: python -m benchmarks bridge --device cuda")
+        if names[:1] == ["bridge"]:
+            return int(importlib.import_module("benchmarks.bridge_gpu").main(names[1:], device))
+        if names != ["loops"]:
+            print("--device is for the bridge and for loops: python -m benchmarks bridge --device cuda")
             return 2
-        return int(importlib.import_module("benchmarks.bridge_gpu").main(names[1:], device))
+        show(importlib.import_module("benchmarks.loops").run_on(device))
+        return 0
     unknown = [n for n in names if n not in NAMES]
     if unknown:
         print(f"unknown benchmark {unknown[0]!r}; there are {', '.join(NAMES)}")

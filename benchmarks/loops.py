@@ -3,7 +3,7 @@ length, tensor work on items of a dataset, and loops that nobody evaluates. Each
 library; what is compared is the time of a step once the loop has been through twice, in rounds of many passes.
 
 `python -m benchmarks --one-thread loops` also prints what was planned and compiled in the measured passes, which should
-be nothing.
+be nothing. `python -m benchmarks loops --device cuda` runs all of it on a GPU, torch on its own.
 """
 
 from __future__ import annotations
@@ -312,6 +312,15 @@ def _seconds(clock: Callable[[], float], work: Callable[[], Any], times: int = 1
     for _ in range(times):
         work()
     return clock() - started
+
+
+def run_on(device: str) -> list[Result]:
+    """The loops with all tensors on a GPU, which torch calls cuda whoever made it."""
+    import torch
+
+    torch.set_default_device("cuda")
+    with pf.device(device):
+        return run()
 
 
 def run() -> list[Result]:

@@ -41,7 +41,12 @@ FILL = 0xFF  # NaN as any float: nothing may take fresh memory for zeros
 
 
 _LAUNCH = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_ssize_t, *[ctypes.c_uint] * 7, ctypes.c_ssize_t, ctypes.POINTER(ctypes.c_int64), ctypes.c_void_p
+    ctypes.c_int,
+    ctypes.c_ssize_t,
+    *[ctypes.c_uint] * 7,
+    ctypes.c_ssize_t,
+    ctypes.POINTER(ctypes.c_int64),
+    ctypes.c_void_p,
 )  # kernel, grid, block, dynamic LDS, stream, where its arguments lie
 _USE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_ssize_t)
 

@@ -39,7 +39,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return out[-1]
 
     monkeypatch.setattr(known, "in_c", noted)
-    monkeypatch.setattr("pyflame.engine.evaluate._unknown", 0)  # C is asked each time
+    monkeypatch.setattr("pyflame.engine.evaluate.misses.count", 0)  # C is asked each time
     return out
 
 

@@ -31,7 +31,7 @@ def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     if request.param == "in Python":
         monkeypatch.setattr(EmulatedDriver, "native_calls", lambda *_: None)
     devices._open[NAME] = emulated_device(NAME.index)
-    monkeypatch.setattr("pyflame.engine.evaluate._unknown", 0)
+    monkeypatch.setattr("pyflame.engine.evaluate.misses.count", 0)
     pf.engine.evaluate.clear_plans()
     with pf.device(str(NAME)):
         yield devices._open[NAME].driver  # type: ignore[attr-defined]
@@ -157,7 +157,11 @@ def test_memory_comes_back(driver: EmulatedDriver, said: list[int]) -> None:
     gc.collect()
     assert set(said) == {known.RAN}
     after = pool.stats
-    assert (after.allocated, after.reserved, after.live_blocks) == (before.allocated, before.reserved, before.live_blocks)
+    assert (after.allocated, after.reserved, after.live_blocks) == (
+        before.allocated,
+        before.reserved,
+        before.live_blocks,
+    )
 
 
 def test_another_stream_goes_through_python(driver: EmulatedDriver, said: list[int]) -> None:

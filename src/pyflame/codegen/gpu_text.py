@@ -32,7 +32,7 @@ class GpuText(Writer):
         self.aligned = aligned
         self.extents = [e for scope in kernel.loops for e in scope]
         scopes = kernel.loop_scope()
-        self.order = [self.along_memory([n for n, s in enumerate(scopes) if s == d]) for d in range(kernel.depth)]
+        self.order = [self.in_order([n for n, s in enumerate(scopes) if s == d]) for d in range(kernel.depth)]
         self.store_scope = [
             max([scopes[n] for n, s in enumerate(a.strides) if s] + [self.instrs[v].scope]) for v, a in kernel.stores
         ]
@@ -61,7 +61,7 @@ class GpuText(Writer):
 
     # --- facts about the kernel -------------------------------------------------------------------------------------
 
-    def along_memory(self, loops: list[int]) -> list[int]:
+    def in_order(self, loops: list[int]) -> list[int]:
         """Loops of a scope, the one that most accesses follow along memory last."""
         best = max(loops, key=lambda n: (contiguous(self.kernel, n), n), default=-1)
         return [n for n in loops if n != best] + [n for n in loops if n == best]

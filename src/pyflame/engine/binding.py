@@ -205,6 +205,11 @@ class Binding(Slots):
             out.append(struct.pack("=qq", 2 - is_float, which) if slot else bytes(8) + itself)
         return b"".join(out)
 
+    @property
+    def strides(self) -> tuple[tuple[int, ...] | None, ...]:
+        """Of all outputs."""
+        return tuple([view[2] for view in self.views])
+
     def as_words(self, head: Sequence[int], takers: Sequence[int]) -> bytes:
         """A plan as known.c takes it, behind `head`: its slots, results and uniforms. `takers`: of each output the slot
         whose memory it takes over, or -1."""

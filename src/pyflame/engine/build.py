@@ -89,9 +89,11 @@ class CpuRunner:
         numbers = binding.as_words(head, takers) + struct.pack(f"={len(starts)}q", *starts)
         return numbers, (*fresh, *filter(None, [layout.workspace]))
 
-    def known_row(self, sigs: tuple[int, ...], strides: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What known.c must know of the plan, whose results have these signatures and strides."""
-        return *self.known(), sigs, strides, self.device.pool.parts, self
+    def known_row(self, sigs: tuple[int, ...]) -> tuple[Any, ...] | None:
+        """What known.c must know of the plan, whose results have these signatures."""
+        if self.device.pool.exact:
+            return None
+        return *self.known(), sigs, self.binding.strides, self.device.pool.parts, self
 
     @property
     def starts_given(self) -> bool:

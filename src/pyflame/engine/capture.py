@@ -35,7 +35,6 @@ from pyflame.engine.ownership import held, reliable
 from pyflame.engine.report import NOT_CALLED, REPLAYED
 from pyflame.engine.trust import Refused, Trust, policy, refusals
 from pyflame.engine.value import Value
-from pyflame.ir.kernel import Plan
 from pyflame.runtime.gpu.driver import KernelArguments
 
 MAX_GRAPHS = 4  # of one trace: each holds an arena
@@ -45,6 +44,7 @@ USEFUL = 8  # replays that are worth a capture
 MAX_COPIED = 8  # replays that copy where one launch does as well
 COPIED_PER_SECOND = 2e12  # bytes inside of a large GPU, each read and written
 LAUNCH_SECONDS = 4e-6  # that a launch takes the host
+FEW_COPIES = 8
 _MOVING = "arguments lie elsewhere at each call, and one launch is given to the device as fast as copies of them"
 _ONE_BY_ONE = (
     "jitted functions were launched kernel by kernel, where they are otherwise replayed as captured graphs; "
@@ -70,7 +70,9 @@ class CapturedRunner:
         sizes = zip(binding.output_sizes, binding.takers, strict=True)
         self._result_bytes = sum(size for size, taken in sizes if taken is None)
         self._one = OneLaunch(executable) if suits(plan) else None
-        self._costly = _costly(plan, self._result_bytes + sum(binding.input_bytes[p] for p in self.arguments))
+        copies = [binding.input_bytes[p] for p in self.arguments]
+        copies += [size for size, taken in zip(binding.output_sizes, binding.takers, strict=True) if taken is None]
+        self._costly = _costly(len(plan.launches), copies)
 
     def run(
         self,
@@ -168,14 +170,15 @@ class Served(NamedTuple):
     why: str
 
 
-def _costly(plan: Plan, nbytes: int) -> str:
-    """Why launches are rather given one by one than these bytes copied in and out; empty: they are not."""
-    launches = len(plan.launches)
-    if nbytes / COPIED_PER_SECOND <= launches * LAUNCH_SECONDS:
+def _costly(launches: int, copies: Sequence[int]) -> str:
+    """Why launches are rather given one by one than arguments and results of so many bytes copied; empty: they are
+    not. A copy takes the host as long as a launch; a few do not count."""
+    seconds = sum(copies) / COPIED_PER_SECOND + max(0, len(copies) - FEW_COPIES) * LAUNCH_SECONDS
+    if seconds <= launches * LAUNCH_SECONDS:
         return ""
     return (
-        f"a replay would copy {nbytes:,} bytes of arguments and results, which takes longer than to give "
-        f"{launches} launches to the device"
+        f"a replay would copy {sum(copies):,} bytes of {len(copies)} arguments and results, which takes longer than to "
+        f"give {launches} launches to the device"
     )
 
 

@@ -30,7 +30,7 @@ from pyflame.engine.copies import moved
 from pyflame.engine.devices import get_device
 from pyflame.engine.host import joined
 from pyflame.engine.known import mode_of
-from pyflame.engine.launch import NumpyRunner, Runner, run_and_commit, runner_for
+from pyflame.engine.launch import NumpyRunner, PlanRunner, run_and_commit, runner_for
 from pyflame.engine.pending import PendingGraph, as_leaves
 from pyflame.engine.planning import make_plan
 from pyflame.engine.portions import is_free, parts_of_joined, portions
@@ -45,8 +45,8 @@ from pyflame.runtime.base import Device
 
 # Plans and what runs them: those used lately, and before that. One that is still used moves along when the first table
 # is full; half of the cache is a table.
-_plans: dict[tuple[Any, ...], tuple[Plan, Runner]] = {}
-_old_plans: dict[tuple[Any, ...], tuple[Plan, Runner]] = {}
+_plans: dict[tuple[Any, ...], tuple[Plan, PlanRunner]] = {}
+_old_plans: dict[tuple[Any, ...], tuple[Plan, PlanRunner]] = {}
 # Large graphs without a plan: where to cut them, and how often the last few came. A graph counts as steady only if it
 # comes again soon: a loop's does, that of an episode of just this length does not.
 _cuts: OrderedDict[tuple[Any, ...], list[list[int]]] = OrderedDict()
@@ -58,8 +58,6 @@ _STEADY = 3  # runs in portions before a graph is planned as a whole,
 _NODES_PER_RUN = 256  # or one for so many nodes: a plan costs as much as some hundred runs gain by it
 # The ops of small graphs without a plan, and the key that they had.
 _shapes: OrderedDict[int, int] = OrderedDict()
-_unknown = 0  # evaluations in turn that C knew nothing of
-_NEW = 4  # so many, and from there on every so-manieth is asked about
 _SMALL = 48  # nodes of a graph that is always planned whole
 _lock = lock()
 _CAT = OPS["cat"]
@@ -76,7 +74,24 @@ class PlanStats:
     seconds: float = 0.0
 
 
+class Misses:
+    """Evaluations in turn that C knew nothing of. After a few it is asked about some only: to find that a graph is not
+    known takes as long as to look through it."""
+
+    FEW = 4  # and from there on every so-manieth
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def skip(self) -> bool:
+        """Whether not to ask about the next one, which then counts as another."""
+        skipped = self.count > self.FEW and self.count % self.FEW != 0
+        self.count += skipped
+        return skipped
+
+
 plan_stats = PlanStats()
+misses = Misses()
 
 
 def evaluate(nodes: Sequence[Node]) -> None:
@@ -110,16 +125,11 @@ def _evaluate(nodes: Sequence[Node]) -> None:
 
 
 def _is_known(nodes: Sequence[Node]) -> bool:
-    """Evaluate nodes in C, if that can be. Where all came for the first time lately, it is asked now and then: to find
-    that a graph is not known takes as long as to look through it."""
-    global _unknown
-    if nodes[0].op.kind == COPY:  # which says nothing of the graphs around it
-        return False
-    if _unknown > _NEW and _unknown % _NEW:
-        _unknown += 1
+    """Evaluate nodes in C, if that can be."""
+    if nodes[0].op.kind == COPY or misses.skip():  # a copy says nothing of the graphs around it
         return False
     done = known.evaluate_known(nodes)
-    _unknown = 0 if done else _unknown + 1
+    misses.count = 0 if done else misses.count + 1
     plan_stats.hits += done - 1 if done > 0 else -done
     return done > 0
 
@@ -137,7 +147,6 @@ def _attempt(nodes: Sequence[Node], device: Device) -> Callable[[], object] | No
 
     Whatever it is, it is done by the caller, who holds no lock.
     """
-    global _unknown
     with device.lock:
         left: list[Node] = []
         views: dict[Node, Value] = {}
@@ -166,9 +175,9 @@ def _attempt(nodes: Sequence[Node], device: Device) -> Callable[[], object] | No
             return None
         found = _known(graph, device)
         if found is not None:
-            _unknown = 0
+            misses.count = 0
             _run(graph, *found)
-            known.remember(graph, *found, device)
+            known.remember(graph, *found, device.id)
             return None
         if device.interprets:
             _run(graph, None, NumpyRunner(graph))
@@ -236,7 +245,7 @@ def _varies(graph: PendingGraph) -> bool:
     return before != key
 
 
-def _run(graph: PendingGraph, plan: Plan | None, runner: Runner) -> None:
+def _run(graph: PendingGraph, plan: Plan | None, runner: PlanRunner) -> None:
     """Run a plan; the graph's outputs become leaves."""
     inputs, constants = list(map(_data, graph.inputs)), [*map(_data, graph.constants), *graph.starts]
     debug = debugging()
@@ -252,7 +261,7 @@ def settle_copies(nodes: Sequence[Node]) -> None:
         _copy_all(copies)
 
 
-def _known(graph: PendingGraph, device: Device) -> tuple[Plan, Runner] | None:
+def _known(graph: PendingGraph, device: Device) -> tuple[Plan, PlanRunner] | None:
     key = (mode_of(device.id), graph.key)
     found = _plans.get(key)
     if found is None:
@@ -264,7 +273,7 @@ def _known(graph: PendingGraph, device: Device) -> tuple[Plan, Runner] | None:
     return found
 
 
-def _make_plan(graph: PendingGraph, device: Device) -> tuple[Plan, Runner]:
+def _make_plan(graph: PendingGraph, device: Device) -> tuple[Plan, PlanRunner]:
     """The plan of a graph whose structure is new, and its runner. No lock is held: this may take long."""
     plan_stats.misses += 1
     started = time.perf_counter()
@@ -283,7 +292,7 @@ def _plan_first(graph: PendingGraph, device: Device) -> None:
     plan_stats.hits -= 1
 
 
-def _resized(graph: PendingGraph, device: Device) -> tuple[Plan, Runner] | None:
+def _resized(graph: PendingGraph, device: Device) -> tuple[Plan, PlanRunner] | None:
     """The plan of a graph that was planned with other extents, and its runner."""
     found = resize.resized(graph, device, mode_of(device.id))
     if found is None:
@@ -292,7 +301,7 @@ def _resized(graph: PendingGraph, device: Device) -> tuple[Plan, Runner] | None:
     return _keep((mode_of(device.id), graph.key), found)
 
 
-def _keep(key: tuple[Any, ...], found: tuple[Plan, Runner]) -> tuple[Plan, Runner]:
+def _keep(key: tuple[Any, ...], found: tuple[Plan, PlanRunner]) -> tuple[Plan, PlanRunner]:
     global _plans, _old_plans
     with _lock:
         if len(_plans) >= max(1, knobs.PLAN_CACHE.integer() // 2):
@@ -302,7 +311,7 @@ def _keep(key: tuple[Any, ...], found: tuple[Plan, Runner]) -> tuple[Plan, Runne
     return found
 
 
-def find_plan(graph: PendingGraph, device: Device) -> tuple[Plan, Runner]:
+def find_plan(graph: PendingGraph, device: Device) -> tuple[Plan, PlanRunner]:
     """The plan of a graph and what runs it, made if this structure is new."""
     return _known(graph, device) or _resized(graph, device) or _make_plan(graph, device)
 

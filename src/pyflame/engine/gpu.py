@@ -157,7 +157,7 @@ class GpuRunner:
     ) -> bool:
         """Give the launches to the device, unless `replayed` has done so; False where memory misses the alignment that
         they rely on."""
-        plan, device = self.plan, self.device
+        plan = self.plan
         if not self._runs:
             return True
         needed = self.binding.arena_bytes or self.scratch_bytes or plan.checks
@@ -192,9 +192,9 @@ class GpuRunner:
         """Start the plan on inputs and outputs at these places, for C; False where that is left to `run`."""
         return self._start_at(places, constants, False, lines)
 
-    def known_row(self, sigs: tuple[int, ...], strides: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What gpu_run.c must know of the plan, whose results have these signatures and strides."""
-        return gpu_row(self, self._runs, sigs, strides)
+    def known_row(self, sigs: tuple[int, ...]) -> tuple[Any, ...] | None:
+        """What gpu_run.c must know of the plan, whose results have these signatures."""
+        return None if self.device.pool.exact else gpu_row(self, self._runs, sigs)
 
     def report(self, record: bytes, lines: Sequence[str]) -> None:
         """Raise what a run has left in its error record."""

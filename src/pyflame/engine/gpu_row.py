@@ -22,8 +22,8 @@ _NO_LIBRARY = -1
 _PLACES = 4  # behind those of inputs and outputs: arena, scratch, uniforms and error record
 
 
-def gpu_row(runner: GpuRunner, runs: Sequence[Any], sigs: tuple[int, ...], strides: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The row of a plan, whose results have these signatures and strides. `runs`: lists of kernels, and libraries' calls."""
+def gpu_row(runner: GpuRunner, runs: Sequence[Any], sigs: tuple[int, ...]) -> tuple[Any, ...]:
+    """The row of a plan, whose results have these signatures. `runs`: lists of kernels, and libraries' calls."""
     plan, device, binding = runner.plan, runner.device, runner.binding
     launches = _launches(runner, runs) if runs else None
     outputs = len(binding.output_sizes)
@@ -38,7 +38,7 @@ def gpu_row(runner: GpuRunner, runs: Sequence[Any], sigs: tuple[int, ...], strid
     pool = device.pool
     classes, take = tuple(map(pool.size_class, sizes)), partial(pool.take_all, stream=device.chosen.handle)
     guards = device, "forked", False, device, "fault", None, pool, "captures", 0
-    return words, classes, sigs, strides, take, runner, guards, runner.started, launches
+    return words, classes, sigs, binding.strides, take, runner, guards, runner.started, launches
 
 
 def _launches(runner: GpuRunner, runs: Sequence[Any]) -> tuple[Any, ...] | None:

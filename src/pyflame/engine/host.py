@@ -1,5 +1,5 @@
-"""What needs no plan: elements of what is in memory, whole numbers made of a few of them, and small tensors put together
-of others.
+"""What needs no plan: elements of what is in memory, whole numbers made of a few of them, and small tensors put
+together of others.
 
 `values[i].item()` and `text[i : i + 32]` with a tensor i are reads of a few bytes; planned, locked, bound and launched
 they would cost a hundred times as much. Whole numbers are exact in Python, so what is computed here is what a kernel

@@ -18,17 +18,15 @@ from pyflame.core.device import CPU, DeviceId
 from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import state
 from pyflame.engine import views
-from pyflame.engine.build import CpuRunner
 from pyflame.engine.devices import get_device
 from pyflame.engine.report import debugging
 from pyflame.engine.starts import STARTS
 
 if TYPE_CHECKING:
-    from pyflame.engine.launch import Runner
+    from pyflame.engine.launch import PlanRunner
     from pyflame.engine.pending import PendingGraph
     from pyflame.ir import Node
     from pyflame.ir.kernel import Plan
-    from pyflame.runtime.base import Device
 
 in_c: Callable[[Sequence[Node], dict[bytes, Any], Any, bool], int] | None = None
 RAN = 2  # what it says where one plan has run
@@ -52,25 +50,22 @@ def evaluate_known(nodes: Sequence[Node]) -> int:
     if in_c is None or trace.recording is not None or debugging():
         return 0
     place = nodes[0].meta.device
-    rows = None if place is None else _rows.get(mode_of(place))
-    if rows is None:
+    if place is None or (rows := _rows.get(mode_of(place))) is None:
         return 0
     return in_c(nodes if type(nodes) is list else list(nodes), rows, get_device(place).lock, place is CPU)
 
 
-def remember(graph: PendingGraph, plan: Plan, runner: Runner, device: Device) -> None:
+def remember(graph: PendingGraph, plan: Plan, runner: PlanRunner, device: DeviceId) -> None:
     """Lay down the run of a plan, after one: the graph's outputs are leaves."""
     if in_c is None or not graph.overwritten <= _PENDING or plan.overwritten_inputs:
         return
-    if not isinstance(runner, CpuRunner) and (device.gpu is None or not device.id.computes):
-        return
-    rows = _rows.setdefault(mode_of(device.id), {})
+    rows = _rows.setdefault(mode_of(device), {})
     words = graph.key[: len(graph.key) - len(graph.owned)]  # it overwrites no input, whoever owns that
     key = struct.pack(f"={len(words)}q", *words)
-    if key not in rows and device.pool is not None and not device.pool.exact:
-        # of a plan for other extents this asks the runner alone: who asks for its outputs has all of it made
-        sigs, strides = tuple([n.sig for n in graph.outputs]), tuple([view[2] for view in runner.binding.views])
-        rows[key] = runner.known_row(sigs, strides)
+    if key not in rows:
+        row = runner.known_row(tuple([n.sig for n in graph.outputs]))
+        if row is not None:
+            rows[key] = row
 
 
 def forget() -> None:

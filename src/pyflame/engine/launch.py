@@ -51,6 +51,13 @@ class Runner(Protocol):
     ) -> list[Value]: ...
 
 
+class PlanRunner(Runner, Protocol):
+    """What evaluation runs a plan by, on one device."""
+
+    def known_row(self, sigs: tuple[int, ...]) -> tuple[Any, ...] | None:
+        """What C must know to run the plan, whose results have these signatures; None where only Python can."""
+
+
 class NumpyRunner:
     """Runs a graph as the NumPy references of its ops, one by one."""
 
@@ -79,6 +86,9 @@ class NumpyRunner:
             trace.recording.add(event)
         return [share_numpy(np.require(arrays[n], requirements="O")) for n in graph.outputs]
 
+    def known_row(self, sigs: tuple[int, ...]) -> None:
+        """Only Python has NumPy."""
+
 
 class NullRunner:
     """The null device: outputs without data."""
@@ -96,6 +106,9 @@ class NullRunner:
         donated: Sequence[int] = (),
     ) -> list[Value]:
         return [Value(None, 0, view.strides) for view in self.plan.outputs]
+
+    def known_row(self, sigs: tuple[int, ...]) -> None:
+        """There is nothing to run."""
 
 
 def run_and_commit(
@@ -119,7 +132,7 @@ def on_host(runner: Runner) -> bool:
     return isinstance(runner, CpuRunner | NumpyRunner | NullRunner)
 
 
-def runner_for(graph: Graph, plan: Plan, device: Device) -> Runner:
+def runner_for(graph: Graph, plan: Plan, device: Device) -> PlanRunner:
     """What runs a plan on a device."""
     if not device.id.computes:
         return NullRunner(plan)

@@ -341,6 +341,7 @@ template <class Out> struct pf_conv_column {
   const Out &out;
   int64_t entry;
   int p;
+  template <class S> PF_MEMBER void operator()(int i, S sum) const { out(entry, i, p, sum); }
   template <class S, int N> PF_MEMBER void several(int i, const S (&sums)[N]) const { out.several(entry, i, p, sums); }
 };
 template <class K, class Out> struct pf_conv_entry {
@@ -352,16 +353,8 @@ template <class K, class Out> struct pf_conv_entry {
     const int image = pf_conv<K>::image_of(arg, j, p);
     return {out, first + image * arg[PF_CONV_GROUPS], pf_conv<K>::place_of(arg, p)};
   }
-  template <class S> PF_MEMBER void operator()(int i, int j, S sum) const {
-    int p;
-    const int image = pf_conv<K>::image_of(arg, j, p);
-    out(first + image * arg[PF_CONV_GROUPS], i, pf_conv<K>::place_of(arg, p), sum);
-  }
-  template <class S, int N> PF_MEMBER void several(int i, int j, const S (&sums)[N]) const {
-    int p;
-    const int image = pf_conv<K>::image_of(arg, j, p);
-    out.several(first + image * arg[PF_CONV_GROUPS], i, pf_conv<K>::place_of(arg, p), sums);
-  }
+  template <class S> PF_MEMBER void operator()(int i, int j, S sum) const { column(j)(i, sum); }
+  template <class S, int N> PF_MEMBER void several(int i, int j, const S (&sums)[N]) const { column(j).several(i, sums); }
 };
 
 /* Partial sums, [part][group][row][column] or with O_LAST [part][group][column][row], as the blocks have them:

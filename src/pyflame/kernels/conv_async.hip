@@ -117,8 +117,7 @@ template <class K> struct pf_conv_in_tap {
   x_lines x;
   pf_conv_lines<K, K::COLS, K::B_ALONG_K, pf_conv_w<K>> w;
 
-  PF_MEMBER void from_k(int k) { find(k); }
-  PF_MEMBER void find(int k) {
+  PF_MEMBER void from_k(int k) {
     tap = pf_conv<K>::tap_of(arg, k);
     number = K::MASK == PF_MASK_OF_TAPS ? tap.along[0] : 0;
     left = (number + 1) * (int)arg[pf_conv<K>::CHANNELS + PF_TAP_EXTENT] - k;
@@ -129,7 +128,7 @@ template <class K> struct pf_conv_in_tap {
     x.copy(to, tap.x, number, end - k);
     w.copy(to + x_lines::PARTS, tap.w, 0, end - k);
     tap.x += DEPTH * pf_conv_x<K>::channel(arg), tap.w += DEPTH * pf_conv_w<K>::channel(arg), left -= DEPTH;
-    if (left <= 0 && k + DEPTH < end) find(k + DEPTH);
+    if (left <= 0 && k + DEPTH < end) from_k(k + DEPTH);
   }
 };
 

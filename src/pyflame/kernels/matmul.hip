@@ -141,9 +141,7 @@ template <class Out> struct pf_gemm_entry {
   int batch;
   PF_MEMBER pf_gemm_row<Out> row(int i) const { return {out, batch, i}; }
   template <class S> PF_MEMBER void operator()(int i, int j, S sum) const { out(batch, i, j, sum); }
-  template <class S, int N> PF_MEMBER void several(int i, int j, const S (&sums)[N]) const {
-    out.several(batch, i, j, sums);
-  }
+  template <class S, int N> PF_MEMBER void several(int i, int j, const S (&sums)[N]) const { row(i).several(j, sums); }
 };
 
 /* What a block works on: a tile, for one part of k and one batch entry. */

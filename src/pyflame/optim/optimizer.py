@@ -239,7 +239,7 @@ class Optimizer(Rule, HookMethods, PublicState):
             self._pf_apply(skip, *gradients)
         elif present := [g for g in gradients if g is not None]:
             evaluate(present, skip)
-            # arguments, which may lie elsewhere at each step: as state of the update they would have to stay where they are
+            # arguments, which may lie elsewhere at each step: as state of the update they would have to stay
             self._pf_jitted(skip, *[g if g is None or not g.requires_grad else g.detach() for g in gradients])
         return loss
 

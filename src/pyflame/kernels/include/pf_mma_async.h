@@ -11,16 +11,18 @@
  * same order as its swizzle of 128 bytes. A block of 128x256 takes 48 KB a step of 64 k for 4 Mflop: 85 flops a byte.
  *
  * Results are handed over along rows, OUT_WIDTH neighbours at once, from registers: four lanes that share a row turn their
- * pairs into neighbours by shuffles (HELD; what takes results has row(y), which takes several(x, sums)). LDS is free meanwhile, so with MANY a block already fetches its next tile; that
- * pays where a compute unit has one block. Where layers or the blocks of a cluster meet, which they do in order, or where
- * numbers are handed over one by one, with TURNED along columns, all sums go to LDS first.
+ * pairs into neighbours by shuffles (HELD; what takes results has row(y), which takes several(x, sums)). LDS is free
+ * meanwhile, so with MANY a block already fetches its next tile; that pays where a compute unit has one block. Where
+ * layers or the blocks of a cluster meet, which they do in order, or where numbers are handed over one by one, with TURNED
+ * along columns, all sums go to LDS first.
  */
 #ifndef PF_MMA_ASYNC_H
 #define PF_MMA_ASYNC_H
 #include "pf_mma.h"
 
 /* pf_copy_async: a piece from memory, or zeros. pf_copies_end: of a group of a thread's copies. pf_copies_wait<N>: until at
- * most N of its groups are on their way. pf_prefetch: bytes to L2. PF_DYNAMIC_LDS: LDS that the launch brings; a text declares no more than 48 KB.
+ * most N of its groups are on their way. pf_prefetch: bytes to L2. PF_DYNAMIC_LDS: LDS that the launch brings; a text
+ * declares no more than 48 KB.
  * Blocks of a cluster (sm_90 and newer): this one's number, a barrier of all, what another one has at the same place.
  * pf_meeting: eight bytes in LDS, begun by all threads, that wait for pieces which blocks of the cluster send: faster than
  * a barrier, and who has sent may end. */

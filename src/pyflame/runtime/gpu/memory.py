@@ -221,8 +221,8 @@ class DevicePool:
         return chunk
 
     def _obtain(self, size: int, stream: int) -> _Chunk:
-        """A chunk from elsewhere: what is ready for other classes, what other streams have finished with, the driver, or
-        what others do not use."""
+        """A chunk from elsewhere: what is ready for other classes, what other streams have finished with, the driver,
+        or what others do not use."""
         self._join_ready()
         chunk = self._fitting(stream, size)
         if chunk is not None:

@@ -1,8 +1,8 @@
 """Copies between a GPU and ordinary host memory, in pieces through pinned memory.
 
 A driver copies from ordinary memory through small buffers of its own while the caller waits. Through a pinned piece the
-caller waits for its own memory copy only; the GPU fetches the piece while the next one is filled. A few bytes, as numbers
-and indices are, lie side by side in one piece, or come by one that is kept for them: to ask the pool takes longer.
+caller waits for its own memory copy only; the GPU fetches the piece while the next one is filled. A few bytes, as
+numbers and indices are, lie side by side in one piece, or come by one that is kept for them: the pool takes longer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Transfers:
         self._driver = driver
         self._pinned = pinned
         self._lock = lock()
-        self._sending: tuple[PinnedBlock | None, int] = None, 0  # what few bytes are sent by, and how much of it is used
+        self._sending: tuple[PinnedBlock | None, int] = None, 0  # sends few bytes, and how much of it is used
         self._landings: deque[tuple[PinnedBlock, int]] = deque()  # what few bytes are fetched by, with an event each
 
     def empty_cache(self) -> None:
