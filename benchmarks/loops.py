@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyflame as pf
+from benchmarks.peers import torch_on
 from benchmarks.timing import SETTLE, Result, clock_and_summary
 
 ROUNDS = 9
@@ -316,10 +317,7 @@ def _seconds(clock: Callable[[], float], work: Callable[[], Any], times: int = 1
 
 def run_on(device: str) -> list[Result]:
     """The loops with all tensors on a GPU, which torch calls cuda whoever made it."""
-    import torch
-
-    torch.set_default_device("cuda")
-    with pf.device(device):
+    with torch_on("cuda"), pf.device(device):
         return run()
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,23 @@ def torch_has_bf16() -> bool:
     import torch
 
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+@contextmanager
+def torch_on(device: str) -> Iterator[None]:
+    """Have torch make tensors on a device where a program names none. Its default device would do so too, in Python at
+    every call, which takes as long as the call."""
+    import torch
+
+    if not device.startswith("cuda"):
+        yield
+        return
+    torch.cuda.set_device(device if ":" in device else 0)
+    torch.set_default_tensor_type(torch.cuda.FloatTensor)
+    try:
+        yield
+    finally:
+        torch.set_default_tensor_type(torch.FloatTensor)
 
 
 def torch_tensor(array: np.ndarray[Any, Any], device: str = "cpu") -> Any:

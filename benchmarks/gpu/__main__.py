@@ -18,7 +18,7 @@ from typing import Any
 
 NAMES = (
     *("chain", "rows", "long", "backward", "moves", "matmul", "own", "conv", "attention", "decode", "encoded"),
-    *("experts", "mlp", "gpt", "resnet50", "unet", "vit", "lstm", "llm", "serve"),
+    *("calls", "experts", "mlp", "gpt", "resnet50", "unet", "vit", "lstm", "llm", "serve"),
 )
 
 
@@ -79,7 +79,19 @@ def main(arguments: list[str] | None = None) -> int:
     except pf.PyFlameError as error:
         print(error)
         return 1
-    from benchmarks.gpu import attention, convolutions, encoded, experts, llm, models, ops, products, serve, training
+    from benchmarks.gpu import (
+        attention,
+        calls,
+        convolutions,
+        encoded,
+        experts,
+        llm,
+        models,
+        ops,
+        products,
+        serve,
+        training,
+    )
     from benchmarks.gpu.harness import Bench, guarded
 
     for name, text in told.items():
@@ -91,7 +103,7 @@ def main(arguments: list[str] | None = None) -> int:
     )  # fmt: skip
     others = {
         "matmul": products.matmul, "own": products.own, "conv": convolutions.conv, "attention": attention.attention,
-        "decode": attention.decode, "encoded": encoded.encoded, "experts": experts.experts,
+        "decode": attention.decode, "calls": calls.calls, "encoded": encoded.encoded, "experts": experts.experts,
         "mlp": training.mlp, "gpt": training.gpt, "llm": llm.llm, "serve": serve.serve,
     }  # fmt: skip
     others |= {name: functools.partial(models.run, section=name) for name in models.MODELS}
