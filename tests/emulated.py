@@ -48,6 +48,7 @@ _LAUNCH = ctypes.CFUNCTYPE(
     ctypes.POINTER(ctypes.c_int64),
     ctypes.c_void_p,
 )  # kernel, grid, block, dynamic LDS, stream, where its arguments lie
+_COPY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_ssize_t, ctypes.c_ssize_t, ctypes.c_size_t, ctypes.c_ssize_t)
 _USE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_ssize_t)
 
 
@@ -232,7 +233,11 @@ class EmulatedDriver:
             self.index = context
             return 0
 
-        callbacks = _LAUNCH(launch), _USE(use)
+        def copy(to: int, source: int, nbytes: int, stream: int) -> int:
+            ctypes.memmove(to, source, nbytes)
+            return 0
+
+        callbacks = _LAUNCH(launch), _COPY(copy), _USE(use)
         self._callbacks.append(callbacks)
         return NativeCalls(*map(address_of, callbacks), index)
 

@@ -243,8 +243,8 @@ def guarded(failed: dict[str, str], name: str) -> Iterator[None]:
 def sampled(result: Any) -> np.ndarray[Any, Any]:
     """The last elements of a contender's first result, on the host."""
     first = result[0] if isinstance(result, tuple | list) else result
-    if first is None:
-        return np.zeros(0)
+    if first is None or isinstance(first, float):
+        return np.zeros(0) if first is None else np.array([first])
     if isinstance(first, np.ndarray):
         return first.reshape(-1)[-SAMPLE:].astype(np.float64)
     if isinstance(first, pf.Tensor):

@@ -13,7 +13,7 @@ import pyflame as pf
 from pyflame.core.device import DeviceId
 from pyflame.engine import devices, known, native
 from pyflame.engine.ownership import reliable
-from pyflame.runtime.gpu.driver import NativeCalls, address_of
+from pyflame.runtime.gpu.driver import address_of
 from pyflame.tensor import Tensor
 from tests import emulated
 from tests.emulated import EmulatedDriver, emulated_device
@@ -125,7 +125,7 @@ def test_what_the_driver_refuses_is_given_once_more_by_python(
     if gpu.native_calls is None:
         pytest.skip("it is Python that gives the kernels here")
     use = emulated._USE(lambda context: refusals.pop() if refusals else 0)
-    gpu.native_calls = NativeCalls(gpu.native_calls.launch, address_of(use), gpu.native_calls.context)
+    gpu.native_calls = gpu.native_calls._replace(use=address_of(use))
     want = taught(lambda: x * 3.0, times=5)
     assert not refusals and said[-5:].count(known.RAN) > 0
     np.testing.assert_array_equal(want, 3.0 * np.arange(8, dtype=np.float32))

@@ -55,6 +55,7 @@ class GpuRunner:
         self._sent: dict[tuple[int, bytes], Any] = {}  # uniforms on the device, by the stream that sent them
         self._staying: tuple[bytes, Any] = b"", None  # uniforms that lie at the same place in every run, and where
         self._known: dict[tuple[int, ...], KernelArguments] = {}  # by the places of all memory: a loop's come back
+        self._records: dict[tuple[Any, ...], Storage] = {}  # of errors, by stream and the lines that may have made one
         scratch = [scratch_bytes(source) for source in plan.sources]
         exact = device.pool.exact
         self.binding = Binding(
@@ -66,7 +67,7 @@ class GpuRunner:
         self._starts = [0]
         for size in self._sizes:
             self._starts.append(self._starts[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
-        self.scratch_start = self._starts[1]
+        self.scratch_start, self.uniforms_start = self._starts[1:3]
         self.seconds = np.zeros(len(plan.launches))
         works = lay_out(plan, self.binding)
         starts = self._join(works)
@@ -160,8 +161,10 @@ class GpuRunner:
         plan = self.plan
         if not self._runs:
             return True
-        needed = self.binding.arena_bytes or self.scratch_bytes or plan.checks
-        workspace, at = self.workspace() if needed else ([], [0] * 4)
+        needed = self.binding.arena_bytes or self.scratch_bytes
+        _held, at = self._workspace() if needed else ([], [0] * 4)
+        record = self.record(lines) if plan.checks else None
+        at[3] = record.address if record is not None else 0
         if plan.uniforms:
             uniforms = self._uniforms(constants) if replayed is None else self._uniforms_in_place(constants)
             at[2] = uniforms.address
@@ -172,21 +175,32 @@ class GpuRunner:
             if self._misaligned(kernel_args.array):
                 return False
             _keep(self._known, places, kernel_args, MAX_KNOWN)
-        if plan.checks:
-            self.clear(workspace[-1])
         if replayed is None or not replayed(places, kernel_args):
             self.launch(kernel_args, timed)
-        if plan.checks:
-            self.watch(workspace[-1], lines)
+        if record is not None:
+            self.watch(record, lines)
         return True
 
-    def clear(self, record: Storage) -> None:
-        """Make an error record empty."""
-        self.device.zero(record.address, ERROR_BYTES)
+    def record(self, lines: Sequence[str]) -> Storage:
+        """Where a run finds bad indices: empty, for the first one stays there until somebody has looked."""
+        key = self.device.chosen.handle, *lines
+        record = self._records.get(key)
+        if record is None:
+            record = self.device.allocate(ERROR_BYTES)
+            self.device.zero(record.address, ERROR_BYTES)
+            _keep(self._records, key, record, MAX_KNOWN)
+        return record
 
     def watch(self, record: Storage, lines: Sequence[str]) -> None:
         """Have an error record looked at when the host next waits."""
-        self.device.watch(record, record.address, ERROR_BYTES, lambda found: self.report(found, lines))
+        self.device.watch(record, record.address, ERROR_BYTES, partial(self._look, record, lines))
+
+    def _look(self, record: Storage, lines: Sequence[str], found: bytes) -> None:
+        try:
+            self.report(found, lines)
+        except BaseException:
+            self.device.zero(record.address, ERROR_BYTES)
+            raise
 
     def started(self, places: list[int], constants: Sequence[Any], lines: Sequence[str]) -> bool:
         """Start the plan on inputs and outputs at these places, for C; False where that is left to `run`."""
@@ -201,21 +215,23 @@ class GpuRunner:
         raise_bad_index(record, self.plan.checks, self.plan.check_lines, lines)
 
     def workspace(self) -> tuple[list[Any], list[int]]:
-        """Memory for one run, and where in it arena, scratch, uniforms and error record begin.
+        """Memory for one run after the other, and where in it arena, scratch, uniforms and error record begin.
 
-        The record of a plan with checks is the last block, on its own: it is held until the host looks at it, while
-        the next run may have the rest.
+        The record of a plan with checks is the last block, on its own: it is held until the host looks at it.
         """
+        blocks, at = self._workspace()
+        if self.plan.checks:
+            blocks.append(self.device.allocate(ERROR_BYTES))
+            at[3] = blocks[-1].address
+        return blocks, at
+
+    def _workspace(self) -> tuple[list[Any], list[int]]:
+        """The same without a record."""
         if self.device.pool.exact:
             blocks = [self.device.allocate(size) for size in self._sizes]
-            at = [block.address for block in blocks]
-        else:
-            blocks = [self.device.allocate(self._starts[-1])]
-            at = [blocks[0].address + start for start in self._starts[:-1]]
-        if not self.plan.checks:
-            return blocks, [*at, 0]
-        blocks.append(self.device.allocate(ERROR_BYTES))
-        return blocks, [*at, blocks[-1].address]
+            return blocks, [*[block.address for block in blocks], 0]
+        blocks = [self.device.allocate(self._starts[-1])]
+        return blocks, [*[blocks[0].address + start for start in self._starts[:-1]], 0]
 
     def kernel_args(self, held: Held, at: Sequence[int]) -> np.ndarray[Any, Any]:
         """The arguments of all launches for these places."""
@@ -247,7 +263,7 @@ class GpuRunner:
         return self.sent(self.binding.pack_uniforms(constants))
 
     def sent(self, packed: bytes) -> Any:
-        """The same for uniforms as bytes."""
+        """Memory of the device with these uniforms, which is theirs while somebody holds it. They are sent once."""
         key = (self.device.chosen.handle, packed)
         block = self._sent.get(key)
         if block is None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyflame.engine.layout import ERROR_BYTES
 from pyflame.ir.kernel import LibraryCall
 from pyflame.runtime.base import GpuDevice
 
@@ -19,22 +18,21 @@ if TYPE_CHECKING:
     from pyflame.engine.gpu import GpuRunner
 
 _NO_LIBRARY = -1
+MOST_SENT = 4096  # bytes of uniforms
 _PLACES = 4  # behind those of inputs and outputs: arena, scratch, uniforms and error record
 
 
 def gpu_row(runner: GpuRunner, runs: Sequence[Any], sigs: tuple[int, ...]) -> tuple[Any, ...]:
     """The row of a plan, whose results have these signatures. `runs`: lists of kernels, and libraries' calls."""
-    plan, device, binding = runner.plan, runner.device, runner.binding
+    device, binding = runner.device, runner.binding
     launches = _launches(runner, runs) if runs else None
     outputs = len(binding.output_sizes)
     counts = len(binding.positions), outputs, len(binding.views), runner.scratch_start, len(binding.uniforms)
     head = 0, 0, 0, 0, len(binding.positions) + outputs + _PLACES, *counts, 0
     words = binding.as_words(head, [-1] * outputs)
     sizes = list(binding.output_sizes)
-    if launches is not None:  # else the runner takes the rest
-        workspace = runner.scratch_start + runner.scratch_bytes
-        sizes += [workspace] if workspace or plan.checks else []
-        sizes += [ERROR_BYTES] if plan.checks else []
+    if launches is not None and (workspace := runner.uniforms_start + _sent_bytes(runner)):
+        sizes.append(workspace)  # else the runner takes it
     pool = device.pool
     classes, take = tuple(map(pool.size_class, sizes)), partial(pool.take_all, stream=device.chosen.handle)
     guards = device, "forked", False, device, "fault", None, pool, "captures", 0
@@ -45,7 +43,7 @@ def _launches(runner: GpuRunner, runs: Sequence[Any]) -> tuple[Any, ...] | None:
     """Its launches as C gives them; None where the driver cannot be called from there."""
     device = runner.device
     native = device.native_calls
-    if native is None:
+    if native is None or _sent_bytes(runner) > MOST_SENT:
         return None
     kernels: list[int] = []
     stages: list[tuple[int, int, int, int]] = []  # so many kernels; then a library's call, its first argument, how many
@@ -61,11 +59,18 @@ def _launches(runner: GpuRunner, runs: Sequence[Any]) -> tuple[Any, ...] | None:
             call, start = run
             stages.append((0, len(libraries), start, len(call.buffers) + 1))
             libraries.append(partial(_begin, device, call))
-    driver = struct.pack("=4q", native.launch, native.use, native.context, device.chosen.handle)
+    driver = struct.pack("=6q", *native, device.chosen.handle, runner.uniforms_start)
     table = struct.pack(f"={len(kernels)}q", *kernels)
     order = b"".join(struct.pack("=4q", *stage) for stage in stages)
     given = tuple(libraries), tuple(names), device.remember_all
-    return driver, table, order, *runner.argument_table, *given, runner.sent, runner.clear, runner.watch
+    fixed = runner.sent(runner.binding.pack_uniforms(())) if runner.plan.uniforms and not runner.varies else None
+    checks = (runner.record, runner.watch) if runner.plan.checks else (None, None)
+    return driver, table, order, *runner.argument_table, *given, fixed, device.stage, *checks
+
+
+def _sent_bytes(runner: GpuRunner) -> int:
+    """Of the uniforms that each run sends anew."""
+    return 8 * len(runner.plan.uniforms) if runner.varies else 0
 
 
 def _begin(device: GpuDevice, call: LibraryCall, numbers: list[int]) -> None:

@@ -4,7 +4,8 @@
 
 /* What lies where in a row, and in what it has of launches that are given from here. */
 enum { GPU_PLAN, GPU_CLASSES, GPU_SIGS, GPU_STRIDES, GPU_MEMORY, GPU_RUNNER, GPU_GUARDS, GPU_START, GPU_LAUNCHES };
-enum { DRIVER, KERNELS, STAGES, GPU_SLOTS, GPU_ADDED, GPU_MULTIPLES, LIBRARIES, NAMES, REMEMBER, SEND, CLEAR, WATCH };
+enum { DRIVER, KERNELS, STAGES, GPU_SLOTS, GPU_ADDED, GPU_MULTIPLES, LIBRARIES, NAMES, REMEMBER, FIXED_UNIFORMS, STAGE };
+enum { RECORD_OF = STAGE + 1, WATCH };
 
 typedef int (*launch_kernel)(intptr_t function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned lds,
                              intptr_t stream, void **arguments, void **more);
@@ -15,8 +16,8 @@ typedef struct {
   int64_t kernels, library, first, count;
 } stage; /* so many kernels, then a library's call, if it is not -1: with so many arguments */
 typedef struct {
-  int64_t launch, use, context, stream;
-} driver; /* addresses of two functions, what the second is called with, and what the first is */
+  int64_t launch, copy, use, context, stream, uniforms;
+} driver; /* addresses of functions, what they are called with, and where in the workspace uniforms lie that change */
 
 /* Places behind those of inputs and outputs. */
 enum { ARENA, SCRATCH, UNIFORMS, RECORD };
@@ -70,7 +71,6 @@ static int give_kernels(const driver *d, const kernel *kernels, size count, void
   const launch_kernel launch = (launch_kernel)(uintptr_t)d->launch;
   int failed = 0;
   void *thread = PyEval_SaveThread();
-  failed = ((int (*)(intptr_t))(uintptr_t)d->use)((intptr_t)d->context);
   for (size i = 0; i < count && !failed; i++) {
     const kernel k = kernels[i];
     failed = launch(k.function, k.grid[0], k.grid[1], k.grid[2], k.block[0], k.block[1], k.block[2], (unsigned)k.lds,
@@ -105,24 +105,42 @@ static int call_python(object *function, object *one, object *other) {
   return made ? RAN : -1;
 }
 
-/* Memory with the uniforms, held; NULL: an error. */
-static object *send(const bound *b, object *function) {
-  object *packed = PyBytes_FromStringAndSize((const char *)(b->call + SLOT + b->p->slots), b->p->uniforms * (size)sizeof(int64_t));
-  object *sent = packed ? PyObject_CallFunctionObjArgs(function, packed, NULL) : NULL;
-  Py_DecRef(packed);
-  return sent;
+/* Send uniforms that change to a place of the workspace. */
+static int send_uniforms(const bound *b, const driver *d, object *stage, int64_t to) {
+  const size bytes = b->p->uniforms * (size)sizeof(int64_t);
+  object *wanted = PyLong_FromLongLong(bytes);
+  object *staged = wanted ? PyObject_CallFunctionObjArgs(stage, wanted, NULL) : NULL;
+  Py_DecRef(wanted);
+  if (!staged) return -1;
+  const int64_t from = PyLong_AsLongLong(item(staged, 1));
+  memcpy((void *)(intptr_t)from, b->call + SLOT + b->p->slots, (size_t)bytes);
+  const int failed = ((int (*)(intptr_t, intptr_t, size_t, intptr_t))(uintptr_t)d->copy)(to, from, (size_t)bytes, d->stream);
+  Py_DecRef(staged);
+  return failed ? LEFT_TO_PYTHON : RAN;
+}
+
+/* Uniforms and the error record. `record` is held. */
+static int bind_own(const bound *b, object *launches, object *lines, object **record) {
+  const driver *d = (const driver *)words(item(launches, DRIVER));
+  int64_t *own = b->call + SLOT + b->p->inputs + b->p->outputs;
+  object *fixed = item(launches, FIXED_UNIFORMS), *record_of = item(launches, RECORD_OF);
+  if (((int (*)(intptr_t))(uintptr_t)d->use)((intptr_t)d->context)) return LEFT_TO_PYTHON;
+  own[UNIFORMS] = fixed != py.none ? address_of(fixed) : own[ARENA] + d->uniforms;
+  own[RECORD] = 0;
+  if (record_of != py.none) {
+    *record = PyObject_CallFunctionObjArgs(record_of, lines, NULL);
+    if (!*record) return -1;
+    own[RECORD] = address_of(*record);
+  }
+  if (!b->p->uniforms || fixed != py.none) return RAN;
+  return send_uniforms(b, d, item(launches, STAGE), own[UNIFORMS]);
 }
 
 /* Give all launches from here. No bytecode runs between the look at the arguments and the first library's call. */
 static int start_here(const bound *b, const attempt *a, object *launches) {
-  const plan *p = b->p;
-  int64_t *places = b->call + SLOT, *own = places + p->inputs + p->outputs;
-  object *record = b->fresh[p->outputs + 1], *sent = NULL;
-  int status = RAN;
-  if (p->uniforms && !(sent = send(b, item(launches, SEND)))) return -1;
-  own[UNIFORMS] = sent ? address_of(sent) : 0;
-  own[RECORD] = record ? address_of(record) : 0;
-  if (record) status = call_python(item(launches, CLEAR), record, NULL);
+  int64_t *places = b->call + SLOT;
+  object *record = NULL, *lines = lines_of(&a->w);
+  int status = lines ? bind_own(b, launches, lines, &record) : -1;
   const size count = count_of_words(item(launches, GPU_ADDED));
   int64_t *arguments = malloc((size_t)(count + 1) * (sizeof *arguments + sizeof(void *)));
   void **at = (void **)(arguments + count);
@@ -133,12 +151,9 @@ static int start_here(const bound *b, const attempt *a, object *launches) {
   for (size i = 0; status > 0 && i < count; i++) at[i] = arguments + i;
   if (status > 0) status = give_all(launches, arguments, at);
   free(arguments);
-  if (status > 0 && record) {
-    object *lines = lines_of(&a->w);
-    status = lines ? call_python(item(launches, WATCH), record, lines) : -1;
-    Py_DecRef(lines);
-  }
-  Py_DecRef(sent);
+  if (status > 0 && record) status = call_python(item(launches, WATCH), record, lines);
+  Py_DecRef(record);
+  Py_DecRef(lines);
   return status;
 }
 

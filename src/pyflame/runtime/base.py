@@ -257,6 +257,10 @@ class GpuDevice(Device, Protocol):
     def native_calls(self) -> NativeCalls | None:
         """How C launches here, where the driver can be called from there."""
 
+    def stage(self, nbytes: int) -> tuple[Any, int]:
+        """Pinned memory for a few bytes that the device's own stream shall be sent, and where it lies: to be held until
+        the copy is given."""
+
     def remember_all(self, kernels: Iterable[str]) -> None:
         """Note that these are given to the driver by somebody else: a fault may be theirs."""
 
@@ -264,7 +268,8 @@ class GpuDevice(Device, Protocol):
         """Give work of another kind, a library's, to the stream: `work(stream)` starts it."""
 
     def watch(self, storage: Any, address: int, nbytes: int, report: Callable[[bytes], None]) -> None:
-        """Have bytes that a launch leaves fetched when the host next waits, and shown to `report`, which may raise."""
+        """Have bytes that a launch leaves fetched when the host next waits, and shown to `report`, which may raise: once,
+        however often they were watched."""
 
     @property
     def capturing(self) -> bool:

@@ -282,8 +282,8 @@ class CudaDriver:
 
     def native_calls(self, index: int) -> NativeCalls | None:
         library = ctypes.CDLL("libcuda.so.1")  # as the bindings have loaded it
-        launch, use = address_of(library.cuLaunchKernel), address_of(library.cuCtxSetCurrent)
-        return NativeCalls(launch, use, int(self._context(index)))
+        launch, copy = address_of(library.cuLaunchKernel), address_of(library.cuMemcpyHtoDAsync_v2)
+        return NativeCalls(launch, copy, address_of(library.cuCtxSetCurrent), int(self._context(index)))
 
     # --- graphs -------------------------------------------------------------------------------------------------------
 

@@ -88,7 +88,7 @@ class GpuDevice:
         self._opening = lock()
         self._capture_lock = rlock()
         self._thread = _OfThread()
-        self._watched: deque[tuple[Any, int, int, Callable[[bytes], None]]] = deque()
+        self._watched: dict[int, tuple[Any, int, Callable[[bytes], None]]] = {}  # by address
         self._modules: dict[bytes, tuple[int, int]] = {}  # of code objects: handle, and how often they were loaded
         self._peers: dict[DeviceId, bool] = {}
 
@@ -357,6 +357,11 @@ class GpuDevice:
 
     # --- copies -------------------------------------------------------------------------------------------------------
 
+    def stage(self, nbytes: int) -> tuple[Any, int]:
+        """Pinned memory for a few bytes that the device's own stream shall be sent, and where it lies: to be held until
+        the copy is given."""
+        return self._transfers.stage(nbytes, self._main.handle)
+
     def upload(self, address: int, data: bytes, stream: base.Stream | None = None) -> None:
         """Send bytes. They may be forgotten when this returns."""
         source = np.frombuffer(data, np.uint8)
@@ -508,8 +513,9 @@ class GpuDevice:
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def watch(self, storage: Any, address: int, nbytes: int, report: Callable[[bytes], None]) -> None:
-        """Have bytes that a launch leaves fetched when the host next waits, and shown to `report`, which may raise."""
-        self._watched.append((storage, address, nbytes, report))
+        """Have bytes that a launch leaves fetched when the host next waits, and shown to `report`, which may raise: once,
+        however often they were watched."""
+        self._watched[address] = storage, nbytes, report
         if len(self._watched) > _WATCHED and self._capture is None:
             self.use()
             self.check()
@@ -519,9 +525,10 @@ class GpuDevice:
         first: Exception | None = None
         while self._watched:
             try:
-                _, address, nbytes, report = self._watched.popleft()
-            except IndexError:
-                break  # another thread took it
+                address = next(iter(self._watched))
+                _storage, nbytes, report = self._watched.pop(address)
+            except (KeyError, RuntimeError, StopIteration):
+                continue  # another thread took it, or brought one
             record = np.empty(nbytes, np.uint8)
             self._transfers.download(record.ctypes.data, address, nbytes, self.stream.handle)
             try:

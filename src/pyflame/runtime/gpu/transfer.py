@@ -38,15 +38,15 @@ class Transfers:
         while self._landings:
             self._end([self._landings.pop()])
 
-    def _send_few(self, dst: int, src: int, nbytes: int, stream: int) -> None:
+    def stage(self, nbytes: int, stream: int) -> tuple[PinnedBlock, int]:
+        """Room for a few bytes that a stream shall be sent, and where: the caller holds it until the copy is given."""
         with self._lock:
             block, used = self._sending
             if block is None or used + nbytes > block.nbytes:  # the one before comes back when its streams are done
                 block, used = self._pinned.acquire(_SIDE_BY_SIDE), 0
             self._sending = block, used + -(-nbytes // _ALIGNMENT) * _ALIGNMENT
         block.used_on(stream)
-        ctypes.memmove(block.address + used, src, nbytes)
-        self._driver.copy_h2d(dst, block.address + used, nbytes, stream)
+        return block, block.address + used
 
     def _fetch_few(self, dst: int, src: int, nbytes: int, stream: int) -> None:
         try:
@@ -64,8 +64,10 @@ class Transfers:
 
     def upload(self, dst: int, src: int, nbytes: int, stream: int) -> None:
         """Host to device. The source may be changed when this returns; the device has it when the stream gets there."""
-        if nbytes <= FEW:
-            self._send_few(dst, src, nbytes, stream)
+        if 0 < nbytes <= FEW:
+            _held, at = self.stage(nbytes, stream)
+            ctypes.memmove(at, src, nbytes)
+            self._driver.copy_h2d(dst, at, nbytes, stream)
             return
         driver = self._driver
         many = nbytes > IN_FLIGHT * PIECE
@@ -89,7 +91,7 @@ class Transfers:
 
     def download(self, dst: int, src: int, nbytes: int, stream: int) -> None:
         """Device to host. Waits until the bytes are there."""
-        if nbytes <= FEW:
+        if 0 < nbytes <= FEW:
             self._fetch_few(dst, src, nbytes, stream)
             return
         driver = self._driver

@@ -264,7 +264,8 @@ class HipDriver:
         if not path:
             return None
         library = ctypes.CDLL(path)  # as the bindings have loaded it
-        return NativeCalls(address_of(library.hipModuleLaunchKernel), address_of(library.hipSetDevice), index)
+        launch, copy = address_of(library.hipModuleLaunchKernel), address_of(library.hipMemcpyHtoDAsync)
+        return NativeCalls(launch, copy, address_of(library.hipSetDevice), index)
 
     # --- graphs -------------------------------------------------------------------------------------------------------
 
