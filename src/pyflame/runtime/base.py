@@ -268,8 +268,8 @@ class GpuDevice(Device, Protocol):
         """Give work of another kind, a library's, to the stream: `work(stream)` starts it."""
 
     def watch(self, storage: Any, address: int, nbytes: int, report: Callable[[bytes], None]) -> None:
-        """Have bytes that a launch leaves fetched when the host next waits, and shown to `report`, which may raise: once,
-        however often they were watched."""
+        """Have bytes that a launch leaves fetched when the host next waits, and shown to `report`, which may raise:
+        once, however often they were watched."""
 
     @property
     def capturing(self) -> bool:

@@ -17,23 +17,27 @@ from typing import Any
 
 import numpy as np
 
-from pyflame.core.dtype import DType, bool_, uint8
+from pyflame.core.dtype import DType, bool_, int64, uint8
 from pyflame.core.errors import ArgumentError, DTypeError, ShapeError, type_name
 from pyflame.core.errors import IndexError as PyFlameIndexError
 from pyflame.core.shape import Shape, broadcast_shapes
 from pyflame.core.state import mode, state
 from pyflame.engine.on_demand import evaluate
-from pyflame.ir import F, Node, as_node, is_number
+from pyflame.engine.value import share_numpy
+from pyflame.ir import OPS, F, Node, as_node, is_number
 from pyflame.tensor.basic_index import learn, plain_key, read_known, read_region, region_of
-from pyflame.tensor.creation import tensor
+from pyflame.tensor.creation import on_device, tensor
 from pyflame.tensor.dispatch import FUNCTIONS as OP_FUNCTIONS
 from pyflame.tensor.dispatch import call
+from pyflame.tensor.known_calls import CALLS, learned
 from pyflame.tensor.known_views import READS
 from pyflame.tensor.overrides import CLASSES, ask, overriding
 from pyflame.tensor.paths import path_between
 from pyflame.tensor.tensor import Tensor, read
 
 Part = tuple[int, int, int]  # start, step, count
+_GATHER = OPS["gather_region"]
+_NO_NAMES: dict[str, Any] = {}
 
 
 class Mask:
@@ -102,7 +106,8 @@ class Place:
             if isinstance(index, np.ndarray):
                 for extreme in (int(index.min()), int(index.max())) if index.size else ():
                     _checked(extreme, size, len(self.region))
-                index = tensor(index.astype(np.int64, copy=False))
+                own = np.array(index, np.int64)  # the caller may write to his
+                index = on_device(share_numpy(own), own.shape, int64, None, False)
             self.axes.append(len(self.region))
             self.indices.append(index)
             self.region.append((0, 1, size))
@@ -263,9 +268,25 @@ def getitem(self: Tensor, key: Any) -> Tensor:
             learn(self, plain, out)
         if out is not None:
             return out
+    given = (self, *key) if type(key) is tuple else (self, key)
+    if CALLS.made is not None and all(type(t) is Tensor and _is_index(t) for t in given[1:]) and self.numel():
+        out = CALLS.made[0](_GATHER, given, _NO_NAMES, state.__dict__, False)
+        if out is not None:
+            return out if out is not True else learned(_GATHER, _at_indices, given, _NO_NAMES)  # type: ignore[no-any-return]
     place = Place(self.shape, key)
     base = None if place.axes or place.flags else self
     return call(place.read, (self, *place.indices), {}, base)  # type: ignore[no-any-return]
+
+
+def _is_index(x: Tensor) -> bool:
+    """Whether what it chooses follows from its shape: no mask, and something to choose."""
+    dtype = x.dtype
+    return dtype.is_int and dtype is not uint8 and x.numel() > 0
+
+
+def _at_indices(x: Tensor, *indices: Tensor) -> Tensor:
+    place = Place(x.shape, indices)
+    return call(place.read, (x, *place.indices), {})  # type: ignore[no-any-return]
 
 
 def setitem(self: Tensor, key: Any, value: Any) -> None:

@@ -513,8 +513,8 @@ class GpuDevice:
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def watch(self, storage: Any, address: int, nbytes: int, report: Callable[[bytes], None]) -> None:
-        """Have bytes that a launch leaves fetched when the host next waits, and shown to `report`, which may raise: once,
-        however often they were watched."""
+        """Have bytes that a launch leaves fetched when the host next waits, and shown to `report`, which may raise:
+        once, however often they were watched."""
         self._watched[address] = storage, nbytes, report
         if len(self._watched) > _WATCHED and self._capture is None:
             self.use()

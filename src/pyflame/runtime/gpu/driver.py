@@ -97,8 +97,8 @@ class GraphTrouble(Protocol):
 class NativeCalls(NamedTuple):
     """Functions of a driver that C may call: their addresses.
 
-    `launch` takes what cuLaunchKernel and hipModuleLaunchKernel take (a kernel as `int` gives it), `copy(to, from, bytes,
-    stream)` sends host memory, `use(context)` makes the device current; all give a status, which is 0 where all is well.
+    `launch` takes what cuLaunchKernel and hipModuleLaunchKernel take (a kernel as `int` gives it), `copy(to, from,
+    bytes, stream)` sends host memory, `use(context)` makes the device current. All give a status: 0 where all is well.
     """
 
     launch: int
