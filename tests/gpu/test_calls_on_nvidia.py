@@ -9,13 +9,17 @@ import numpy as np
 import pytest
 
 import pyflame as pf
+from pyflame.core.device import DeviceId
 from pyflame.engine import known
 from pyflame.engine.devices import get_device
 from pyflame.tensor import Tensor
-from tests.gpu.nvidia import CUDA
+from tests.gpu.nvidia import absent
 from tests.unit.test_known import PROGRAMS, _joined, _written
 
-pytestmark = pytest.mark.usefixtures("on_cuda")
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("on_cuda")]
+if absent():
+    pytest.skip(absent(), allow_module_level=True)
+CUDA = DeviceId("cuda")
 
 
 @pytest.fixture
