@@ -568,3 +568,22 @@ def test_products_in_exact_memory(bench: Bench, monkeypatch: pytest.MonkeyPatch)
     report, got = explained(lambda: (pf.tensor(a) @ pf.tensor(b)).to(pf.float32))
     assert [r.implementation for r in report.launches] == ["hipBLASLt", "generated"]
     np.testing.assert_allclose(got, a @ b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_small_launches_of_many_sizes_are_not_tried_out(
+    small: bool, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text that grows would try out each length once."""
+    prefer(monkeypatch, library=True)
+    if not small:
+        monkeypatch.setattr(libraries, "SMALL_FLOPS", 0)
+    b = pf.tensor(B, device=str(NAME))
+    for rows in range(3, 15):
+        a = random(rows, 40)
+        product, want = pf.tensor(a, device=str(NAME)) @ b, a @ B
+        np.testing.assert_allclose(product.numpy(), want, rtol=1e-5, atol=1e-5)
+    assert len([key for key in bench.records if key.startswith("matmul")]) == (8 if small else 12)
+    monkeypatch.setattr(pf.core.state.state, "many_sizes", True)
+    report = pf.explain(pf.tensor(random(20, 40), device=str(NAME)) @ b, run=False)
+    assert ("nothing was tried out" in report.launches[0].why) == small

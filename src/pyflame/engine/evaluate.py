@@ -59,6 +59,9 @@ _NODES_PER_RUN = 256  # or one for so many nodes: a plan costs as much as some h
 # The ops of small graphs without a plan, and the key that they had.
 _shapes: OrderedDict[int, int] = OrderedDict()
 _SMALL = 48  # nodes of a graph that is always planned whole
+# How often a structure was planned for a GPU, each time with other sizes.
+_sizes: OrderedDict[int, int] = OrderedDict()
+_FEW_SIZES = 8  # with so many small launches are tried out: more may come than such trials are worth
 _lock = lock()
 _CAT = OPS["cat"]
 _META = DeviceId("meta")
@@ -277,13 +280,25 @@ def _make_plan(graph: PendingGraph, device: Device) -> tuple[Plan, PlanRunner]:
     """The plan of a graph whose structure is new, and its runner. No lock is held: this may take long."""
     plan_stats.misses += 1
     started = time.perf_counter()
-    with trace.span("plan", f"{len(graph.order)} nodes"):
+    with trace.span("plan", f"{len(graph.order)} nodes"), mode(many_sizes=_has_many_sizes(graph, device)):
         plan = make_plan(graph, device)
     resize.learn(graph, device, mode_of(device.id), plan)
     if device.id.computes:
         native.load()
     plan_stats.seconds += time.perf_counter() - started
     return _keep((mode_of(device.id), graph.key), (plan, runner_for(graph, plan, device)))
+
+
+def _has_many_sizes(graph: PendingGraph, device: Device) -> bool:
+    if device.gpu is None:
+        return False
+    alike = hash(structure_of(graph)[0])
+    with _lock:
+        planned = _sizes.pop(alike, 0)
+        _sizes[alike] = planned + 1
+        while len(_sizes) > knobs.PLAN_CACHE.integer():
+            _sizes.popitem(last=False)
+    return planned >= _FEW_SIZES
 
 
 def _plan_first(graph: PendingGraph, device: Device) -> None:
@@ -325,6 +340,7 @@ def clear_plans() -> None:
         _cuts.clear()
         _turns.clear()
         _seen.clear()
+        _sizes.clear()
         _shapes.clear()
     resize.forget()
 

@@ -55,6 +55,8 @@ OPENERS: dict[type, dict[str, dict[str, Opener]]] = {
         "conv_general": {"MIOpen": lambda device: MiopenConvolutions(ROCmDNN(device=device.properties.arch_full))},
     },
 }
+SMALL_FLOPS = 2e9  # some 20 us of a large GPU: a trial takes a thousand times as long
+_MANY_SIZES = "small, and one of many sizes that such a graph comes in: nothing was tried out"
 APART = 32 << 20  # bytes behind which products that run beside each other use memory in between again
 WINOGRAD = 8.0  # how much less exact convolutions may be: some add and subtract before they multiply
 ALTERNATIVE = 8.0  # and float16 that is multiplied as bfloat16, with 3 bits less
@@ -146,13 +148,17 @@ class Offer:
 
 @dataclass(frozen=True)
 class Contest:
-    """A launch that implementations compete for: by its number, the libraries that were asked, and their offers."""
+    """A launch that implementations compete for: by its number, the libraries that were asked, and their offers.
+
+    `untried`: nothing is tried out, so our own kernel does it as it is guessed to be best.
+    """
 
     number: int
     op: str
     key: Key
     asked: list[Any]
     offers: dict[str, Offer]
+    untried: bool = False
 
 
 def choose(plan: Draft, device: GpuDevice) -> dict[int, LibraryCall]:
@@ -172,7 +178,7 @@ def choose(plan: Draft, device: GpuDevice) -> dict[int, LibraryCall]:
     chosen = {c.number: (c.offers[x.name], _words(x)) for c, x in decided if x.name in c.offers}
     own = [(contest, choice) for contest, choice in decided if contest.number not in chosen]
     if libraries.real:
-        open_now = _first_of_each([contest for contest, _ in own])
+        open_now = _first_of_each([contest for contest, _ in own if not contest.untried])
         variants = [x for c in open_now for x in tried_variants(plan, c.number, device, c.key)]
         if variants:
             compile_together(device, variants if trials else [*variants, *rest])
@@ -193,6 +199,8 @@ def _contest(plan: Draft, number: int, device: GpuDevice, libraries: Libraries) 
     op = launch.kernel.anchor.op.name if launch.kernel.anchor is not None else ""
     if op not in ("matmul", "conv_general", "encoded_linear", "norm_linear"):  # no library does the last two
         return None
+    if state.many_sizes and launch.flops < SMALL_FLOPS:
+        return Contest(number, op, key_of(launch, device), [], {}, untried=True)
     asked = libraries.usable(op)
     offers: dict[str, Offer] = {}
     for library in asked:
@@ -208,6 +216,8 @@ def _contest(plan: Draft, number: int, device: GpuDevice, libraries: Libraries) 
 def _own_launch(plan: Draft, contest: Contest, choice: Choice, device: GpuDevice, libraries: Libraries) -> Launch:
     """A launch that our own kernel does, with its fastest variant and why."""
     launch, there = plan.launches[contest.number], libraries.of(contest.op)
+    if contest.untried:
+        return replace(launch, why=f"{launch.why}; {_MANY_SIZES}")
     idle = [library.name for library in contest.asked if library in there]
     notes = [_words(choice)] if contest.offers else [f"{name} does not take it" for name in idle]
     notes += [f"{x.name} is left out of deterministic work" for x in there if x not in contest.asked]
