@@ -9,26 +9,28 @@ is the launch's scratch, and they go to the same stream in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate, groupby
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
 
 from pyflame.core import trace
-from pyflame.engine.binding import Binding, Held, addresses
+from pyflame.engine.binding import Held, addresses
 from pyflame.engine.branches import Step
 from pyflame.engine.events import launch_event, note_memory
 from pyflame.engine.faults import raise_bad_index
+from pyflame.engine.gpu_layout import Given, GpuLayout
 from pyflame.engine.gpu_row import gpu_row
-from pyflame.engine.layout import ERROR_BYTES, Work, lay_out, scratch_bytes
+from pyflame.engine.layout import ERROR_BYTES
 from pyflame.engine.planned_target import planned_target
-from pyflame.engine.texts import gpu_sources, gpu_texts
+from pyflame.engine.texts import gpu_sources
 from pyflame.engine.value import Value
-from pyflame.ir.kernel import CompiledKernel, LibraryCall, Plan
-from pyflame.runtime.base import Event, GpuDevice, Launch, Program, Storage, Stream
+from pyflame.ir.kernel import LibraryCall, Plan
+from pyflame.runtime.base import Event, GpuDevice, Storage, Stream
 from pyflame.runtime.gpu.driver import KernelArguments
 
 K = TypeVar("K")
@@ -36,7 +38,6 @@ V = TypeVar("V")
 ALIGNMENT = 256  # of what lies in the workspace beside the arena
 MAX_SENT = 4  # sets of uniforms that stay on the device
 MAX_KNOWN = 8  # sets of kernel arguments that are kept
-_Given = Launch | tuple[LibraryCall, int]  # a kernel, or a call and its first argument
 Replayed = Callable[[tuple[int, ...], KernelArguments], bool]
 
 
@@ -46,7 +47,7 @@ class GpuRunner:
     Slots of addresses: nothing (0), the inputs, the outputs, the arena, scratch, uniforms, error record.
     """
 
-    def __init__(self, plan: Plan, device: GpuDevice, aligned: bool = True) -> None:
+    def __init__(self, plan: Plan, device: GpuDevice, aligned: bool = True, layout: GpuLayout | None = None) -> None:
         self.plan = plan
         self.device = device
         self.aligned = aligned
@@ -56,63 +57,23 @@ class GpuRunner:
         self._staying: tuple[bytes, Any] = b"", None  # uniforms that lie at the same place in every run, and where
         self._known: dict[tuple[int, ...], KernelArguments] = {}  # by the places of all memory: a loop's come back
         self._records: dict[tuple[Any, ...], Storage] = {}  # of errors, by stream and the lines that may have made one
-        scratch = [scratch_bytes(source) for source in plan.sources]
-        exact = device.pool.exact
-        self.binding = Binding(
-            plan, lambda sizes: [device.allocate(n) for n in sizes], device.copy, scratch=scratch, exact=exact
-        )
-        self._arena = self.binding.arena
-        self.scratch_bytes = self.binding.scratch_bytes
-        self._sizes = [self.binding.arena_bytes, self.scratch_bytes, 8 * len(plan.uniforms)]
+        layout = layout or GpuLayout(plan, device)
+        binding = self.binding = layout.binding
+        self._arena = binding.arena
+        self.scratch_bytes = binding.scratch_bytes
+        self._sizes = [binding.arena_bytes, self.scratch_bytes, 8 * len(plan.uniforms)]
         self._starts = [0]
         for size in self._sizes:
             self._starts.append(self._starts[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
         self.scratch_start, self.uniforms_start = self._starts[1:3]
-        self.seconds = np.zeros(len(plan.launches))
-        works = lay_out(plan, self.binding)
-        starts = self._join(works)
-        given = list(zip(works, self._given(works, starts), strict=True))
+        self.seconds = np.zeros(layout.launches)
+        self._slots, self._constants, self._alignment = (
+            np.array(numbers, np.int64) for numbers in (layout.slots, layout.constants, layout.alignment)
+        )
+        self._scratch_at = layout.scratch_at
+        given = list(layout.given())
         self._runs = _together([g for _, g in given])
-        self._parts = [(n, _together([g for _, g in part])) for n, part in groupby(given, lambda g: g[0].launch)]
-
-    def _join(self, works: Sequence[Work]) -> list[int]:
-        """Put the arguments of all launches behind each other; gives where those of each begin."""
-        starts = [0, *accumulate(len(work.kernel_args) for work in works)]
-        kernel_args = [arg for work in works for arg in work.kernel_args]
-        self._slots = np.array([slot for slot, _ in kernel_args], np.int64)
-        self._constants = np.array([number for _, number in kernel_args], np.int64)
-        self._alignment = np.ones(len(kernel_args), np.int64)
-        # launches that use scratch, and the arguments that say where it is
-        self._scratch_at = [(w.launch, at + w.scratch) for w, at in zip(works, starts, strict=False) if w.scratch >= 0]
-        for work, start in zip(works, starts, strict=False):
-            self._alignment[start : start + len(work.alignment)] = work.alignment
-        return starts[:-1]
-
-    def _given(self, works: Sequence[Work], starts: Sequence[int]) -> Iterator[_Given]:
-        """What the device is given, compiled and loaded: kernels, and libraries' calls."""
-        launches, sources = self.plan.launches, self.plan.sources
-        compiled = self.device.functions(gpu_texts(sources))
-        symbols = iter([symbol for functions in compiled for symbol in functions])
-        loaded = self._loaded([s for s in sources if isinstance(s, CompiledKernel)])
-        for work, start in zip(works, starts, strict=True):
-            source, phase = sources[work.launch], work.phase
-            if isinstance(source, LibraryCall):
-                yield source, start
-            elif isinstance(source, CompiledKernel):
-                yield loaded[source.code, source.name], source.grid, source.block, source.dynamic_lds, start
-            else:
-                assert phase is not None, "a text has phases"
-                symbol = next(symbols)
-                name = f"{launches[work.launch].name} ({symbol.name})"  # as `explain` names it
-                function = symbol.named(name, awaits=True)  # as all texts of ours do
-                yield function, (phase.grid, 1, 1), (phase.block, 1, 1), phase.dynamic_lds, start
-
-    def _loaded(self, kernels: Sequence[CompiledKernel]) -> dict[tuple[bytes, str], Program]:
-        """The functions of code objects, by code and name."""
-        names: dict[bytes, dict[str, None]] = {}
-        for kernel in kernels:
-            names.setdefault(kernel.code, {})[kernel.name] = None
-        return {(code, p.name): p for code, wanted in names.items() for p in self.device.load(code, list(wanted))}
+        self._parts = [(n, _together([g for _, g in part])) for n, part in groupby(given, itemgetter(0))]
 
     def run(
         self,
@@ -367,7 +328,7 @@ def _keep(table: dict[K, V], key: K, value: V, most: int) -> None:
     table[key] = value
 
 
-def _together(given: Sequence[_Given]) -> list[Any]:
+def _together(given: Sequence[Given]) -> list[Any]:
     """Kernels in a row as one list, which the device takes at once; calls as they are."""
     out: list[Any] = []
     for library, part in groupby(given, lambda g: isinstance(g[0], LibraryCall)):
