@@ -17,6 +17,10 @@ from types import NoneType
 from typing import Any, TypeVar
 
 
+class Untraceable(Exception):
+    """Of what is to be traced something follows from what no number tells, as from what was measured."""
+
+
 class Trace:
     """What is computed from some integers `n`, and what was decided by them."""
 

@@ -79,6 +79,10 @@ class CpuLayout:
         """Of the functions of each text, which are compiled here if need be."""
         return self.device.functions(self.texts)
 
+    def compile(self) -> None:
+        """Have all that `with_numbers` shares with other extents."""
+        _ = self.table
+
     @cached_property
     def table(self) -> list[int]:
         """What rows have in common for all extents, as runner.c reads them: the function, two that differ, how many

@@ -280,9 +280,11 @@ def _make_plan(graph: PendingGraph, device: Device) -> tuple[Plan, PlanRunner]:
     """The plan of a graph whose structure is new, and its runner. No lock is held: this may take long."""
     plan_stats.misses += 1
     started = time.perf_counter()
-    with trace.span("plan", f"{len(graph.order)} nodes"), mode(many_sizes=_has_many_sizes(graph, device)):
+    many_sizes = _has_many_sizes(graph, device)
+    with trace.span("plan", f"{len(graph.order)} nodes"), mode(many_sizes=many_sizes):
         plan = make_plan(graph, device)
-    resize.learn(graph, device, mode_of(device.id), plan)
+    if device.gpu is None or many_sizes:
+        resize.learn(graph, device, mode_of(device.id), plan)
     if device.id.computes:
         native.load()
     plan_stats.seconds += time.perf_counter() - started

@@ -78,6 +78,10 @@ class GpuLayout:
                 out.append(symbol.named(name, awaits=True))  # as all texts of ours do
         return out
 
+    def compile(self) -> None:
+        """Have all that `with_numbers` shares with other extents."""
+        _ = self.programs
+
     def _loaded(self, kernels: Sequence[CompiledKernel]) -> dict[tuple[bytes, str], Program]:
         """The functions of code objects, by code and name."""
         names: dict[bytes, dict[str, None]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -14,12 +14,19 @@ from pyflame.core.trace import TraceEvent
 from pyflame.engine import reference
 from pyflame.engine.build import CpuRunner
 from pyflame.engine.commit import Commit, write_all
+from pyflame.engine.cpu_layout import CpuLayout
 from pyflame.engine.devices import cpu
 from pyflame.engine.value import Value, share_numpy, to_numpy
 from pyflame.ir import Node
 from pyflame.ir.kernel import Plan
 from pyflame.ir.opdef import CONST, LEAF
 from pyflame.runtime.base import Device
+
+if TYPE_CHECKING:
+    from pyflame.engine.gpu_layout import GpuLayout
+
+
+Layout: TypeAlias = "CpuLayout | GpuLayout"
 
 
 class Graph(Protocol):
@@ -141,6 +148,24 @@ def runner_for(graph: Graph, plan: Plan, device: Device) -> PlanRunner:
 
         return GpuRunner(plan, device.gpu)
     return NumpyRunner(graph) if device.interprets else CpuRunner(plan, cpu())
+
+
+def layout_of(plan: Plan, device: Device) -> Layout:
+    """The integers that a runner of a device takes for a plan."""
+    if device.gpu is None:
+        return CpuLayout(plan, cpu())
+    from pyflame.engine.gpu_layout import GpuLayout
+
+    return GpuLayout(plan, device.gpu)
+
+
+def runner_over(layout: Layout) -> PlanRunner:
+    """What runs a plan of which these integers are known."""
+    if isinstance(layout, CpuLayout):
+        return CpuRunner(layout.plan, layout.device, layout)
+    from pyflame.engine.gpu import GpuRunner
+
+    return GpuRunner(layout.plan, layout.device, layout=layout)
 
 
 def replayed(runner: Runner, arguments: Collection[int]) -> Runner:

@@ -4,8 +4,11 @@ Lengths of batches, of texts that grow and of episodes are numbers of a graph: o
 that differ in these alone are a family. When another one comes, planning is run once more with traced numbers
 (`core/traced.py`) in place of those that differ. All that the plan depends on is known then: the structure, the numbers
 that did not differ, and the outcomes that were noted. Where they hold for another graph, its plan is computed from its
-numbers, in some hundred microseconds; where one does not, it is planned. What runs it is made first (`CpuLayout`); the
-plan itself, which only a profile or a report reads, when somebody asks for it.
+numbers, in some hundred microseconds; where one does not, it is planned. What runs it is made first (`CpuLayout`,
+`GpuLayout`); the plan itself, which only a profile or a report reads, when somebody asks for it.
+
+On a GPU large products are tried out for each size, and so are all of the first few sizes. A family is traced once it
+comes in so many that small launches are not (`decide.py`), and none is where a large one varies.
 """
 
 from __future__ import annotations
@@ -22,10 +25,9 @@ from typing import Any
 from pyflame.core import knobs
 from pyflame.core.locks import lock
 from pyflame.core.shape import Size
-from pyflame.core.traced import Extent, Number, Trace
-from pyflame.engine.build import CpuRunner
-from pyflame.engine.cpu_layout import CpuLayout
-from pyflame.engine.devices import cpu
+from pyflame.core.state import mode
+from pyflame.core.traced import Extent, Number, Trace, Untraceable
+from pyflame.engine.launch import Layout, PlanRunner, layout_of, runner_over
 from pyflame.engine.pending import PendingGraph
 from pyflame.engine.planning import make_plan
 from pyflame.engine.value import Value
@@ -73,13 +75,13 @@ _lock = lock()
 _TUPLES = (tuple, Size)
 
 
-def resized(graph: PendingGraph, device: Device, mode: tuple[Any, ...]) -> tuple[Plan, CpuRunner] | None:
-    """The plan of a graph from one for other extents, and its runner, if there is one. `mode`: what else plans depend
-    on."""
+def resized(graph: PendingGraph, device: Device, modes: tuple[Any, ...]) -> tuple[Plan, PlanRunner] | None:
+    """The plan of a graph from one for other extents, and its runner, if there is one. `modes`: what else plans
+    depend on."""
     if len(graph.order) not in _sizes or not _traceable(graph, device):
         return None
     structure, numbers = structure_of(graph)
-    key = (*mode, *structure)
+    key = (*modes, *structure)
     with _lock:
         family = _families.get(key)
         if family is not None:
@@ -87,16 +89,16 @@ def resized(graph: PendingGraph, device: Device, mode: tuple[Any, ...]) -> tuple
     for traced in family.traced if family is not None else ():
         layout = traced.layout(numbers)
         if layout is not None:
-            return layout.plan, CpuRunner(layout.plan, layout.device, layout)
+            return layout.plan, runner_over(layout)
     return None
 
 
-def learn(graph: PendingGraph, device: Device, mode: tuple[Any, ...], plan: Plan) -> None:
+def learn(graph: PendingGraph, device: Device, modes: tuple[Any, ...], plan: Plan) -> None:
     """Keep what the plan of a graph tells of others. `graph` is the planner's own copy."""
     if not _traceable(graph, device):
         return
     structure, numbers = structure_of(graph)
-    key = (*mode, *structure)
+    key = (*modes, *structure)
     with _lock:
         family = _families.setdefault(key, _Family())
         _families.move_to_end(key)
@@ -107,6 +109,9 @@ def learn(graph: PendingGraph, device: Device, mode: tuple[Any, ...], plan: Plan
         return
     try:
         traced = TracedPlan(graph, device, before, numbers)
+    except Untraceable:
+        family.traces = MAX_TRACES
+        return
     except Exception as error:  # the graph was planned before without one, so its results are not at stake
         family.traces = MAX_TRACES
         warnings.warn(
@@ -132,8 +137,7 @@ def forget() -> None:
 
 
 def _traceable(graph: PendingGraph, device: Device) -> bool:
-    """GPUs are left out: their libraries try out each shape."""
-    return device.id.kind == "cpu" and not device.interprets and len(graph.order) <= MAX_NODES
+    return device.id.computes and not device.interprets and len(graph.order) <= MAX_NODES
 
 
 def structure_of(graph: PendingGraph) -> tuple[tuple[Any, ...], Numbers]:
@@ -250,9 +254,11 @@ class TracedPlan:
         for positions, extent in zip(self._variables, extents, strict=True):
             for at in positions:
                 filled[at] = extent
-        self._plan = make_plan(_with_numbers(graph, iter(filled)), device)
+        self._device = device
+        with mode(many_sizes=True):
+            self._plan = make_plan(_with_numbers(graph, iter(filled)), device)
         self._like = {name: value for name, value in vars(self._plan).items() if name not in _LATER}
-        self._layout = CpuLayout(self._plan, cpu())
+        self._layout = layout_of(self._plan, device)
         self._trace = trace.ended()
         sizes = self._plan.arena_bytes, self._plan.intermediate_bytes
         self._again = self._trace.function((self._layout.numbers(), sizes))
@@ -261,13 +267,13 @@ class TracedPlan:
     def gives(self, plan: Plan, numbers: Numbers) -> bool:
         """Whether it gives this plan for the numbers that it was made with. Where it does not, something was decided by
         what is no number of the graph. Kernels are compiled then: `layout` is asked for where a lock is held."""
-        found, planned = self.layout(numbers), CpuLayout(plan, cpu())
+        found, planned = self.layout(numbers), layout_of(plan, self._device)
         if found is None or (found.texts, found.numbers()) != (planned.texts, planned.numbers()):
             return False
-        _ = self._layout.table
+        self._layout.compile()
         return True
 
-    def layout(self, numbers: Numbers) -> CpuLayout | None:
+    def layout(self, numbers: Numbers) -> Layout | None:
         """What runs the plan for these numbers, if that would be the same launches."""
         if self._constants is not None and self._constant(numbers) != self._constants:
             return None

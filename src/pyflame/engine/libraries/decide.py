@@ -22,6 +22,7 @@ from pyflame.core.errors import DeviceFaultError, OutOfMemoryError
 from pyflame.core.locks import lock
 from pyflame.core.precision import tf32_allowed
 from pyflame.core.state import state
+from pyflame.core.traced import Number, Untraceable
 from pyflame.engine.libraries.calls import CudnnConvolutions, LtProducts, MiopenConvolutions, RocblasProducts
 from pyflame.engine.libraries.products import conv_of, gemm_of, lies_so, makes_gradients
 from pyflame.engine.libraries.trial import Trial, TrialBuffers, compile_together, verdict
@@ -55,6 +56,7 @@ OPENERS: dict[type, dict[str, dict[str, Opener]]] = {
         "conv_general": {"MIOpen": lambda device: MiopenConvolutions(ROCmDNN(device=device.properties.arch_full))},
     },
 }
+CONTESTED = ("matmul", "conv_general", "encoded_linear", "norm_linear")  # no library does the last two
 SMALL_FLOPS = 2e9  # some 20 us of a large GPU: a trial takes a thousand times as long
 _MANY_SIZES = "small, and one of many sizes that such a graph comes in: nothing was tried out"
 APART = 32 << 20  # bytes behind which products that run beside each other use memory in between again
@@ -148,17 +150,13 @@ class Offer:
 
 @dataclass(frozen=True)
 class Contest:
-    """A launch that implementations compete for: by its number, the libraries that were asked, and their offers.
-
-    `untried`: nothing is tried out, so our own kernel does it as it is guessed to be best.
-    """
+    """A launch that implementations compete for: by its number, the libraries that were asked, and their offers."""
 
     number: int
     op: str
     key: Key
     asked: list[Any]
     offers: dict[str, Offer]
-    untried: bool = False
 
 
 def choose(plan: Draft, device: GpuDevice) -> dict[int, LibraryCall]:
@@ -178,7 +176,7 @@ def choose(plan: Draft, device: GpuDevice) -> dict[int, LibraryCall]:
     chosen = {c.number: (c.offers[x.name], _words(x)) for c, x in decided if x.name in c.offers}
     own = [(contest, choice) for contest, choice in decided if contest.number not in chosen]
     if libraries.real:
-        open_now = _first_of_each([contest for contest, _ in own if not contest.untried])
+        open_now = _first_of_each([contest for contest, _ in own])
         variants = [x for c in open_now for x in tried_variants(plan, c.number, device, c.key)]
         if variants:
             compile_together(device, variants if trials else [*variants, *rest])
@@ -194,13 +192,16 @@ def choose(plan: Draft, device: GpuDevice) -> dict[int, LibraryCall]:
 
 
 def _contest(plan: Draft, number: int, device: GpuDevice, libraries: Libraries) -> Contest | None:
-    """Who competes for a launch; None where nobody does."""
+    """Who competes for a launch; None where nobody does: then our own kernel does it as it is guessed to be best."""
     launch = plan.launches[number]
     op = launch.kernel.anchor.op.name if launch.kernel.anchor is not None else ""
-    if op not in ("matmul", "conv_general", "encoded_linear", "norm_linear"):  # no library does the last two
+    if op not in CONTESTED:
         return None
     if state.many_sizes and launch.flops < SMALL_FLOPS:
-        return Contest(number, op, key_of(launch, device), [], {}, untried=True)
+        plan.launches[number] = replace(launch, why=f"{launch.why}; {_MANY_SIZES}")
+        return None
+    if isinstance(launch.flops, Number):
+        raise Untraceable
     asked = libraries.usable(op)
     offers: dict[str, Offer] = {}
     for library in asked:
@@ -216,8 +217,6 @@ def _contest(plan: Draft, number: int, device: GpuDevice, libraries: Libraries) 
 def _own_launch(plan: Draft, contest: Contest, choice: Choice, device: GpuDevice, libraries: Libraries) -> Launch:
     """A launch that our own kernel does, with its fastest variant and why."""
     launch, there = plan.launches[contest.number], libraries.of(contest.op)
-    if contest.untried:
-        return replace(launch, why=f"{launch.why}; {_MANY_SIZES}")
     idle = [library.name for library in contest.asked if library in there]
     notes = [_words(choice)] if contest.offers else [f"{name} does not take it" for name in idle]
     notes += [f"{x.name} is left out of deterministic work" for x in there if x not in contest.asked]
