@@ -12,12 +12,13 @@ import pytest
 import pyflame as pf
 from pyflame.core.device import DeviceId
 from pyflame.engine import devices, known, native
+from pyflame.engine.evaluate import plan_stats
 from pyflame.engine.ownership import reliable
 from pyflame.runtime.gpu.driver import address_of
 from pyflame.tensor import Tensor
 from tests import emulated
 from tests.emulated import EmulatedDriver, emulated_device
-from tests.unit.test_known import PROGRAMS
+from tests.unit.test_known import PROGRAMS, _parts
 
 NAME = DeviceId("rocm", 43)
 
@@ -192,3 +193,19 @@ def test_few_bytes_are_sent_and_fetched_side_by_side(driver: EmulatedDriver) -> 
     gpu = devices._open[NAME].gpu
     gpu.empty_cache()
     assert gpu.pinned.stats.allocated == 0
+
+
+def test_parts_that_are_put_together_are_evaluated_before(driver: EmulatedDriver, said: list[int]) -> None:
+    def run(seed: int) -> list[bytes]:
+        made = _parts(seed)
+        pf.eval(*made)
+        return [t.numpy().tobytes() for t in made]
+
+    for seed in range(30, 60):
+        run(seed)
+    said.clear()
+    misses = plan_stats.misses
+    found = [run(seed) for seed in range(60, 70)]
+    assert plan_stats.misses == misses and known.RAN < max(said)
+    with pf.device("cpu"):
+        assert [run(seed) for seed in range(60, 70)] == found

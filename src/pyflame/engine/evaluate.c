@@ -221,12 +221,12 @@ static int try_at_once(object *nodes, object *plans, int on_host, object **parts
 }
 
 /* Evaluate groups of nodes one after the other. Each is let go of then. */
-static int take_in_turn(object *groups, object *plans, size *ran) {
+static int take_in_turn(object *groups, object *plans, int on_host, size *ran) {
   int status = VIEWS;
   while (PyList_Size(groups) && status > 0) {
     object *nodes = PyList_GetItem(groups, 0);
     Py_IncRef(nodes);
-    status = PyList_SetSlice(groups, 0, 1, NULL) ? -1 : try_at_once(nodes, plans, 1, NULL);
+    status = PyList_SetSlice(groups, 0, 1, NULL) ? -1 : try_at_once(nodes, plans, on_host, NULL);
     *ran += status == RAN;
     Py_DecRef(nodes);
   }
@@ -239,9 +239,9 @@ static object *known(object *self, object *const *args, size count) {
   object *locked = PyIter_Next(args[2]), *parts = NULL;
   const int on_host = args[3] == py.true;
   size ran = 0;
-  int status = locked ? try_at_once(args[0], args[1], on_host, on_host ? &parts : NULL) : -1;
+  int status = locked ? try_at_once(args[0], args[1], on_host, &parts) : -1;
   if (status == LEFT_TO_PYTHON && parts && PyList_Size(parts)) {
-    status = take_in_turn(parts, args[1], &ran);
+    status = take_in_turn(parts, args[1], on_host, &ran);
     if (status > 0) status = try_at_once(args[0], args[1], on_host, NULL);
   }
   ran += status == RAN;

@@ -205,7 +205,7 @@ def _portions(graph: PendingGraph, device: Device) -> list[list[Node]]:
     with _lock:
         seen, cuts = _seen.pop(key, 0), _cuts.pop(key, None)
     end = len(key) - len(graph.outputs) - len(graph.owned) - 1
-    if cuts is None and device.id is CPU:
+    if cuts is None:
         cuts = parts_of_joined(graph.order, key[:end]) or None
     if cuts is None:
         varied = size < knobs.CUT_GRAPHS.integer()
