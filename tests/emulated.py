@@ -237,7 +237,10 @@ class EmulatedDriver:
             ctypes.memmove(to, source, nbytes)
             return 0
 
-        callbacks = _LAUNCH(launch), _COPY(copy), _USE(use)
+        def wait(stream: int) -> int:
+            return 0
+
+        callbacks = _LAUNCH(launch), _COPY(copy), _COPY(copy), _USE(wait), _USE(use)
         self._callbacks.append(callbacks)
         return NativeCalls(*map(address_of, callbacks), index)
 

@@ -59,7 +59,7 @@ def _launches(runner: GpuRunner, runs: Sequence[Any]) -> tuple[Any, ...] | None:
             call, start = run
             stages.append((0, len(libraries), start, len(call.buffers) + 1))
             libraries.append(partial(_begin, device, call))
-    driver = struct.pack("=6q", *native, device.chosen.handle, runner.uniforms_start)
+    driver = struct.pack("=8q", *native, device.chosen.handle, runner.uniforms_start)
     table = struct.pack(f"={len(kernels)}q", *kernels)
     order = b"".join(struct.pack("=4q", *stage) for stage in stages)
     given = tuple(libraries), tuple(names), device.remember_all

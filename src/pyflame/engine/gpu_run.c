@@ -16,7 +16,7 @@ typedef struct {
   int64_t kernels, library, first, count;
 } stage; /* so many kernels, then a library's call, if it is not -1: with so many arguments */
 typedef struct {
-  int64_t launch, copy, use, context, stream, uniforms;
+  int64_t launch, copy, fetch, wait, use, context, stream, uniforms;
 } driver; /* addresses of functions, what they are called with, and where in the workspace uniforms lie that change */
 
 /* Places behind those of inputs and outputs. */
@@ -172,3 +172,24 @@ static int run_on_gpu(attempt *a, object *known, object *const *values, object *
   end_run(&b);
   return status;
 }
+
+/* fetch(driver, to, from, bytes): get a few bytes from the GPU, waiting for all that its stream was given; whether that
+ * could be done. */
+static object *fetch(object *self, object *const *args, size count) {
+  const driver *d = (const driver *)words(args[0]);
+  const int64_t to = PyLong_AsLongLong(args[1]), from = PyLong_AsLongLong(args[2]), bytes = PyLong_AsLongLong(args[3]);
+  if (PyErr_Occurred()) return NULL;
+  void *thread = PyEval_SaveThread();
+  int failed = ((int (*)(intptr_t))(uintptr_t)d->use)((intptr_t)d->context);
+  failed = failed || ((int (*)(intptr_t, intptr_t, size_t, intptr_t))(uintptr_t)d->fetch)(to, from, (size_t)bytes, d->stream);
+  failed = failed || ((int (*)(intptr_t))(uintptr_t)d->wait)(d->stream);
+  PyEval_RestoreThread(thread);
+  object *out = failed ? py.false : py.true;
+  Py_IncRef(out);
+  return out;
+}
+
+static method fetch_method = {"fetch", fetch, FASTCALL, NULL};
+
+/* The function above, for Python. */
+object *PF_KEY_fetch(void) { return PyCFunction_NewEx(&fetch_method, NULL, NULL); }

@@ -47,6 +47,7 @@ _WHOLE = {OPS["add"]: operator.add, OPS["sub"]: operator.sub, OPS["mul"]: operat
 _SLICE, _RESHAPE, _LEAF = OPS["slice"], OPS["reshape"], OPS["leaf"]
 _MOVED = (LEAF, MOVEMENT)
 in_c: Callable[[Node], Any] | None = None  # `number` for what is most often asked for (reads.c), once the engine has it
+fetch_in_c: Callable[[bytes, int, int, int], bool] | None = None  # a few bytes of a GPU's memory (gpu_run.c)
 IN_C = float32, float64, int64, int32, bool_  # dtypes that it reads
 _DEEP = 4  # ops above each other
 SMALL = 1 << 20  # bytes that are copied while others wait
@@ -95,8 +96,13 @@ def fetched(node: Node) -> Any:
         return None
     with device.lock:  # a plan may be turning it into a leaf
         value: Any = node.data
-    there = kind()
-    device.gpu.download(ctypes.addressof(there), value.address, ctypes.sizeof(there))
+    there, gpu = kind(), device.gpu
+    place = ctypes.addressof(there), value.address, ctypes.sizeof(there)
+    calls = None if fetch_in_c is None else gpu.direct_calls
+    if calls is None or not fetch_in_c(calls, *place):  # type: ignore[misc]
+        gpu.download(*place)
+    else:
+        gpu.check()
     return there.value
 
 

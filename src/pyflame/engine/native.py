@@ -49,7 +49,10 @@ def load() -> None:
     # with the runner, which every plan of the CPU needs: two files compile at once
     wanted = [one.name for one in WANTED]
     texts = [
-        (native_text(), ("_ready", "_given", "_walk", "_known", "_number", "_maker", "_call", "_direct", *wanted)),
+        (
+            native_text(),
+            ("_ready", "_given", "_walk", "_known", "_fetch", "_number", "_maker", "_call", "_direct", *wanted),
+        ),
         (runner_text(), ("_run",)),
     ]
     (ready, *functions), (run,) = compiler.functions(texts)
@@ -61,7 +64,7 @@ def load() -> None:
 def _take(functions: Sequence[int], run: int) -> None:
     """Let C do what it can. What goes in: the addresses of its functions, and the runner's."""
     global walk, _caller, direct
-    given, walk_of, known_of, number_of, maker_of, call_of, direct_of, *wanted = functions
+    given, walk_of, known_of, fetch_of, number_of, maker_of, call_of, direct_of, *wanted = functions
     places = _offsets(Node, ("srcs", "op", "sig", "serial", "data", "attrs", "line", "meta"))
     places += _offsets(OpDef, ("plain", "kind", "alias")) + _offsets(Value, ("storage", "offset", "strides"))
     places += _offsets(Block, ("address", "memory", "nbytes"), cpu().allocate(0))
@@ -77,6 +80,7 @@ def _take(functions: Sequence[int], run: int) -> None:
         known.in_c = made((views.LAYOUTS, views.view_of_memory, STARTS, learn_start, *methods, *names), run, PAUSE)
         _caller = ctypes.PYFUNCTYPE(_THING, _THING, _NUMBERS)(call_of)
         direct = ctypes.PYFUNCTYPE(_THING, _THING)(direct_of)(("data_ptr", "stride"))
+        host.fetch_in_c = ctypes.PYFUNCTYPE(_THING)(fetch_of)()
         host.in_c = ctypes.PYFUNCTYPE(_THING, _THING)(number_of)((cpu().lock, lock(), *host.IN_C))
     _make_objects(maker_of)
     for one, function in zip(WANTED, wanted, strict=True):

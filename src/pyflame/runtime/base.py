@@ -257,6 +257,13 @@ class GpuDevice(Device, Protocol):
     def native_calls(self) -> NativeCalls | None:
         """How C launches here, where the driver can be called from there."""
 
+    @property
+    def direct_calls(self) -> bytes | None:
+        """What C must know to work on the device's own stream; None where more is to be seen to, or it cannot."""
+
+    def check(self) -> None:
+        """Look at all that is watched; then the first error that was reported is raised."""
+
     def stage(self, nbytes: int) -> tuple[Any, int]:
         """Pinned memory for a few bytes that the device's own stream shall be sent, and where it lies: to be held until
         the copy is given."""

@@ -282,8 +282,9 @@ class CudaDriver:
 
     def native_calls(self, index: int) -> NativeCalls | None:
         library = ctypes.CDLL("libcuda.so.1")  # as the bindings have loaded it
-        launch, copy = address_of(library.cuLaunchKernel), address_of(library.cuMemcpyHtoDAsync_v2)
-        return NativeCalls(launch, copy, address_of(library.cuCtxSetCurrent), int(self._context(index)))
+        names = "LaunchKernel", "MemcpyHtoDAsync_v2", "MemcpyDtoHAsync_v2", "StreamSynchronize", "CtxSetCurrent"
+        launch, copy, fetch, wait, use = (address_of(getattr(library, f"cu{name}")) for name in names)
+        return NativeCalls(launch, copy, fetch, wait, use, int(self._context(index)))
 
     # --- graphs -------------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ Everything is asynchronous, in the order of the device's stream, until something
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -102,6 +103,18 @@ class GpuDevice:
     def native_calls(self) -> NativeCalls | None:
         """How C launches here, where the driver can be called from there."""
         return self.driver.native_calls(self.index)
+
+    @property
+    def direct_calls(self) -> bytes | None:
+        """What C must know to work on the device's own stream; None where more is to be seen to, or it cannot."""
+        if self.forked or self.fault is not None or self.capturing or trace.recording is not None:
+            return None
+        return self._direct_calls
+
+    @cached_property
+    def _direct_calls(self) -> bytes | None:
+        calls = self.native_calls
+        return None if calls is None else struct.pack("=7q", *calls, self._main.handle)
 
     @property
     def gpu(self) -> GpuDevice:

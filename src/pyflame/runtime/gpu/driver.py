@@ -98,11 +98,14 @@ class NativeCalls(NamedTuple):
     """Functions of a driver that C may call: their addresses.
 
     `launch` takes what cuLaunchKernel and hipModuleLaunchKernel take (a kernel as `int` gives it), `copy(to, from,
-    bytes, stream)` sends host memory, `use(context)` makes the device current. All give a status: 0 where all is well.
+    bytes, stream)` sends host memory and `fetch` gets it back, `wait(stream)` waits, `use(context)` makes the device
+    current. All give a status: 0 where all is well.
     """
 
     launch: int
     copy: int
+    fetch: int
+    wait: int
     use: int
     context: int
 

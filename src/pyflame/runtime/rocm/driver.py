@@ -264,8 +264,9 @@ class HipDriver:
         if not path:
             return None
         library = ctypes.CDLL(path)  # as the bindings have loaded it
-        launch, copy = address_of(library.hipModuleLaunchKernel), address_of(library.hipMemcpyHtoDAsync)
-        return NativeCalls(launch, copy, address_of(library.hipSetDevice), index)
+        names = "ModuleLaunchKernel", "MemcpyHtoDAsync", "MemcpyDtoHAsync", "StreamSynchronize", "SetDevice"
+        launch, copy, fetch, wait, use = (address_of(getattr(library, f"hip{name}")) for name in names)
+        return NativeCalls(launch, copy, fetch, wait, use, index)
 
     # --- graphs -------------------------------------------------------------------------------------------------------
 
