@@ -109,9 +109,9 @@ PF_ALWAYS_INLINE void pf_lane_group(const uint8_t *b, const int s, pf_floats sca
 
 /* Where a block has many groups gcc would load codes of all of them before it needs them, and then has no registers. */
 #if PF_SUPER
-#define PF_FENCE(a, b) __asm__ volatile("" : "+m"(a), "+m"(b) : : "memory")
+#define PF_FENCE() __asm__ volatile("" : : : "memory")
 #else
-#define PF_FENCE(a, b) (void)0
+#define PF_FENCE() (void)0
 #endif
 
 /* Sets that are read at once: two streams come faster from memory than one, and x is loaded for both. */
@@ -125,20 +125,22 @@ PF_ALWAYS_INLINE void pf_dot_sets(const int sets, const uint8_t *b, int64_t stri
   const int32_t *start = pf_starts_of(x, k);
   pf_floats acc[PF_SETS][PF_FEW] = {{{0}}};
   for (; k > 0; k -= PF_BLOCK, b += PF_BLOCK_BYTES * PF_LANES) {
-    pf_floats scale[PF_SETS][PF_BLOCK / PF_GROUP], least[PF_SETS][PF_BLOCK / PF_GROUP];
+    pf_lane_head head[PF_SETS];
 #pragma GCC unroll 2
     for (int set = 0; set < sets; set++) {
 #pragma GCC unroll 64
       for (int at = 0; at < PF_BLOCK_BYTES * PF_LANES - 8; at += 64) __builtin_prefetch(b + set * stride + PF_AHEAD + at);
-#pragma GCC unroll 16
-      for (int s = 0; s < PF_BLOCK / PF_GROUP; s++) pf_lane_scales(b + set * stride, s, scale[set] + s, least[set] + s);
+      head[set] = pf_lane_head_of(b + set * stride);
     }
 #pragma GCC unroll 16
     for (int s = 0; s < PF_BLOCK / PF_GROUP; s++, x += PF_SPAN, d++, start += PF_PLANES * PF_SPREAD) {
-      if (s % 2 == 0) PF_FENCE(scale, least);
+      if (s % 2 == 0) PF_FENCE();
 #pragma GCC unroll 2
-      for (int set = 0; set < sets; set++)
-        pf_lane_group(b + set * stride, s, scale[set][s], least[set][s], x, d, start, ld, groups, acc[set]);
+      for (int set = 0; set < sets; set++) {
+        pf_floats scale, least;
+        pf_lane_scales(head + set, s, &scale, &least);
+        pf_lane_group(b + set * stride, s, scale, least, x, d, start, ld, groups, acc[set]);
+      }
     }
   }
   for (int set = 0; set < sets; set++)
@@ -149,19 +151,21 @@ PF_ALWAYS_INLINE void pf_dot_sets(const int sets, const uint8_t *b, int64_t stri
 
 /* Groups [g, end), of whole blocks, of a set of lines, as columns c to c + PF_LANES of the panel. */
 static void pf_unpack_set(const uint8_t *b, int64_t g, int64_t end, int c, char *panel) {
-  for (b += g * PF_GROUP / PF_BLOCK * PF_BLOCK_BYTES * PF_LANES; g < end; g += PF_BLOCK / PF_GROUP, b += PF_BLOCK_BYTES * PF_LANES)
+  for (b += g * PF_GROUP / PF_BLOCK * PF_BLOCK_BYTES * PF_LANES; g < end; g += PF_BLOCK / PF_GROUP, b += PF_BLOCK_BYTES * PF_LANES) {
+    const pf_lane_head head = pf_lane_head_of(b);
 #pragma GCC unroll 16
     for (int s = 0; s < PF_BLOCK / PF_GROUP; s++, panel += PF_PANEL_BYTES) {
       pf_codes16 codes[PF_GROUP / 4];
       pf_floats scale, least;
       pf_lane_codes(b, s, codes);
-      pf_lane_scales(b, s, &scale, &least);
+      pf_lane_scales(&head, s, &scale, &least);
       *(pf_floats *)((float *)panel + c) = scale;
       if (PF_LEAST) *(pf_floats *)((float *)panel + PF_NR + c) = least;
 #pragma GCC unroll 8
       for (int i = 0; i < PF_GROUP / 4; i++)
         *(pf_codes16 *)(panel + PF_PANEL_HEAD + 4 * (i * PF_NR + c)) = codes[i] + (uint8_t)PF_SHIFT;
     }
+  }
 }
 
 #endif

@@ -46,23 +46,44 @@ PF_ALWAYS_INLINE pf_floats pf_lane_bytes(pf_codes16 words, const int at) {
 #endif
 }
 
-/* Scale and least number of group s. */
-PF_ALWAYS_INLINE void pf_lane_scales(const uint8_t *b, const int s, pf_floats *scale, pf_floats *least) {
+/* What the groups of a block share: `d` and `least` become scales and least numbers, by bytes of words where a block has
+ * a scale for each group: scales[s / 4], leasts[s / 4]. */
+typedef struct {
+  pf_floats d, least;
+  pf_codes16 scales[4], leasts[2];
+} pf_lane_head;
+
+PF_ALWAYS_INLINE pf_lane_head pf_lane_head_of(const uint8_t *b) {
 #define PF_AT(offset) (*(const pf_codes16 *)(b + (offset) * PF_LANES))
-  (void)s, (void)least;
+  pf_lane_head head;
 #if PF_IS(q4_k)
   const pf_codes16 first = PF_AT(4), second = PF_AT(8), third = PF_AT(12);
-  const pf_codes16 d = s < 4 ? first & 63 : (third & 15) | (first >> 2 & 48);
-  const pf_codes16 m = s < 4 ? second & 63 : third >> 4 | (second >> 2 & 48);
-  *scale = pf_lane_bytes(d, s % 4) * pf_lane_halves(b), *least = pf_lane_bytes(m, s % 4) * -pf_lane_halves(b + 2 * PF_LANES);
+  head.d = pf_lane_halves(b), head.least = -pf_lane_halves(b + 2 * PF_LANES);
+  head.scales[0] = first & 63, head.scales[1] = (third & 15) | (first >> 2 & 48);
+  head.leasts[0] = second & 63, head.leasts[1] = third >> 4 | (second >> 2 & 48);
 #elif PF_IS(q6_k)
-  const pf_codes16 d = PF_AT(192 + s / 4 * 4) ^ 128;
-  *scale = (pf_lane_bytes(d, s % 4) - 128) * pf_lane_halves(b + 208 * PF_LANES);
+  head.d = pf_lane_halves(b + 208 * PF_LANES);
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) head.scales[i] = PF_AT(192 + 4 * i) ^ 128;
 #else
-  *scale = pf_lane_halves(b);
-  if (PF_LEAST) *least = pf_lane_halves(b + 2 * PF_LANES);
+  head.d = pf_lane_halves(b);
+  if (PF_LEAST) head.least = pf_lane_halves(b + 2 * PF_LANES);
 #endif
 #undef PF_AT
+  return head;
+}
+
+/* Scale and least number of group s. */
+PF_ALWAYS_INLINE void pf_lane_scales(const pf_lane_head *head, const int s, pf_floats *scale, pf_floats *least) {
+  (void)s, (void)least;
+#if PF_IS(q4_k)
+  *scale = pf_lane_bytes(head->scales[s / 4], s % 4) * head->d, *least = pf_lane_bytes(head->leasts[s / 4], s % 4) * head->least;
+#elif PF_IS(q6_k)
+  *scale = (pf_lane_bytes(head->scales[s / 4], s % 4) - 128) * head->d;
+#else
+  *scale = head->d;
+  if (PF_LEAST) *least = head->least;
+#endif
 }
 
 #endif
