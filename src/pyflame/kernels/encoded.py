@@ -121,9 +121,10 @@ def _tasks(parts: int, n: int, workers: int) -> tuple[int, int]:
 def _rounded_bytes(k: int, group: int, planes: int, starts: int) -> int:
     """A row of x as int8, with a step, a sum, and the starts of sums for each group.
 
-    No power of two, whose rows would share cache sets.
+    Where there are starts, steps and sums of all rows fill vectors of four. No power of two, whose rows would share
+    cache sets.
     """
-    return align(planes * k + (8 + 4 * planes * starts) * (k // group)) + 64
+    return align(planes * k + ((16 if starts else 8) + 4 * planes * starts) * (k // group)) + 64
 
 
 def lanes(target: Target) -> int:

@@ -35,9 +35,25 @@ enum { PF_AHEAD = 4096 };
 enum { PF_AHEAD = 16384 };
 #endif
 
-/* ---- few rows. Behind a rounded row lies, for each group and plane, what its sums begin with. ---- */
+/* ---- few rows. What a group of all of them needs lies together: planes of each, what the sums of each plane begin with,
+ * and d and s of all, in whole vectors of four. ---- */
 
-PF_ALWAYS_INLINE int32_t *pf_starts_of(const int8_t *q, int64_t k) { return (int32_t *)(q + k * PF_PLANES) + 2 * (k / PF_GROUP); }
+enum {
+  PF_STARTS_AT = PF_FEW * PF_SPAN,
+  PF_STEPS_AT = PF_STARTS_AT + PF_FEW * PF_PLANES * PF_SPREAD * 4,
+  PF_STEP_VECS = (2 * PF_FEW + 3) / 4,
+  PF_RECORD = PF_STEPS_AT + PF_STEP_VECS * 16
+};
+
+PF_ALWAYS_INLINE int32_t *pf_starts_of(char *records, int64_t t) {
+  return (int32_t *)(records + PF_STARTS_AT) + t * PF_PLANES * PF_SPREAD;
+}
+
+/* Row t of the first record. */
+PF_ALWAYS_INLINE pf_rounded_row pf_lane_row_of(char *records, int64_t t) {
+  float *d = (float *)(records + PF_STEPS_AT) + t;
+  return (pf_rounded_row){(int8_t *)records + t * PF_SPAN, d, d + PF_FEW, PF_RECORD, PF_RECORD};
+}
 
 /* Offsets are taken off here: for a sum of codes - o times x, one of codes times x begins with -o times the sum of x. */
 PF_ALWAYS_INLINE void pf_start_sums(int32_t *start, int32_t high, int32_t low) {
@@ -89,12 +105,17 @@ PF_ALWAYS_INLINE void pf_lane_dots(pf_ints *sum, const pf_codes16 *codes, const 
 }
 
 /* acc[t] += group s of a block by that of row t, in the order of pf_tile. */
-PF_ALWAYS_INLINE void pf_lane_group(const uint8_t *b, const int s, pf_floats scale, pf_floats least, const int8_t *x, const float *d,
-                                    const int32_t *start, int64_t ld, int64_t groups, pf_floats *acc) {
+PF_ALWAYS_INLINE void pf_lane_group(const uint8_t *b, const int s, pf_floats scale, pf_floats least, const char *record,
+                                    pf_floats *acc) {
   pf_codes16 codes[PF_GROUP / 4];
+  pf_float4 step[PF_STEP_VECS];
   pf_lane_codes(b, s, codes);
+#pragma GCC unroll 4
+  for (int i = 0; i < PF_STEP_VECS; i++) step[i] = *(const pf_float4 *)(record + PF_STEPS_AT + 16 * i);
 #pragma GCC unroll 8
-  for (int t = 0; t < PF_FEW; t++, x += ld, d += ld / 4, start += ld / 4) {
+  for (int t = 0; t < PF_FEW; t++) {
+    const int8_t *x = (const int8_t *)record + t * PF_SPAN;
+    const int32_t *start = (const int32_t *)(record + PF_STARTS_AT) + t * PF_PLANES * PF_SPREAD;
     pf_ints dots[PF_PLANES];
 #pragma GCC unroll 2
     for (int p = 0; p < PF_PLANES; p++) dots[p] = pf_spread(start + p * PF_SPREAD);
@@ -102,8 +123,8 @@ PF_ALWAYS_INLINE void pf_lane_group(const uint8_t *b, const int s, pf_floats sca
     for (int v = 0; v < PF_VECS; v++) pf_lane_dots(dots, codes + 4 * v, x + 16 * v);
     pf_floats sum = pf_as_floats(dots[0]);
     if (PF_PLANES == 2) sum = sum * 128 + pf_as_floats(dots[PF_PLANES - 1]);
-    acc[t] += sum * (scale * d[0]);
-    if (PF_LEAST) acc[t] += least * d[groups];
+    acc[t] += sum * (scale * step[t / 4][t % 4]);
+    if (PF_LEAST) acc[t] += least * step[(PF_FEW + t) / 4][(PF_FEW + t) % 4];
   }
 }
 
@@ -118,11 +139,7 @@ PF_ALWAYS_INLINE void pf_lane_group(const uint8_t *b, const int s, pf_floats sca
 enum { PF_SETS = PF_VNNI && PF_FEW <= 2 ? 2 : 1 };
 
 /* `sets` sets of lines, `stride` bytes apart, by PF_FEW rows. */
-PF_ALWAYS_INLINE void pf_dot_sets(const int sets, const uint8_t *b, int64_t stride, const int8_t *x, int64_t ld, int64_t k, float *out,
-                                  int64_t out_ld) {
-  const int64_t groups = k / PF_GROUP;
-  const float *d = pf_steps_of(x, k);
-  const int32_t *start = pf_starts_of(x, k);
+PF_ALWAYS_INLINE void pf_dot_sets(const int sets, const uint8_t *b, int64_t stride, const char *record, int64_t k, float *out, int64_t out_ld) {
   pf_floats acc[PF_SETS][PF_FEW] = {{{0}}};
   for (; k > 0; k -= PF_BLOCK, b += PF_BLOCK_BYTES * PF_LANES) {
     pf_lane_head head[PF_SETS];
@@ -133,13 +150,13 @@ PF_ALWAYS_INLINE void pf_dot_sets(const int sets, const uint8_t *b, int64_t stri
       head[set] = pf_lane_head_of(b + set * stride);
     }
 #pragma GCC unroll 16
-    for (int s = 0; s < PF_BLOCK / PF_GROUP; s++, x += PF_SPAN, d++, start += PF_PLANES * PF_SPREAD) {
+    for (int s = 0; s < PF_BLOCK / PF_GROUP; s++, record += PF_RECORD) {
       if (s % 2 == 0) PF_FENCE();
 #pragma GCC unroll 2
       for (int set = 0; set < sets; set++) {
         pf_floats scale, least;
         pf_lane_scales(head + set, s, &scale, &least);
-        pf_lane_group(b + set * stride, s, scale, least, x, d, start, ld, groups, acc[set]);
+        pf_lane_group(b + set * stride, s, scale, least, record, acc[set]);
       }
     }
   }
