@@ -55,10 +55,19 @@ PF_ALWAYS_INLINE pf_rounded_row pf_lane_row_of(char *records, int64_t t) {
   return (pf_rounded_row){(int8_t *)records + t * PF_SPAN, d, d + PF_FEW, PF_RECORD, PF_RECORD};
 }
 
-/* Offsets are taken off here: for a sum of codes - o times x, one of codes times x begins with -o times the sum of x. */
+/* Whether sums of both planes, joined, stay below 2^22: then the low plane's begin with those of the high one, shifted. */
+#define PF_JOINED (PF_SDOT && PF_PLANES == 2 && PF_IS(q4_0))
+
+/* Offsets are taken off here: for a sum of codes - o times x, one of codes times x begins with -o times the sum of x.
+ * Joined sums begin with one number: the high plane with what of it is above the shift, which keeps the bits below. */
 PF_ALWAYS_INLINE void pf_start_sums(int32_t *start, int32_t high, int32_t low) {
+  const int offset = PF_OFFSET + PF_LANE_SHIFT;
   for (int plane = 0; plane < PF_PLANES; plane++)
-    for (int i = 0; i < PF_SPREAD; i++) *start++ = PF_START - (PF_OFFSET + PF_LANE_SHIFT) * (plane ? low : high);
+    for (int i = 0; i < PF_SPREAD; i++)
+      if (PF_JOINED)
+        *start++ = (PF_START - offset * (128 * high + low)) >> (plane ? 0 : 7);
+      else
+        *start++ = PF_START - offset * (plane ? low : high);
 }
 
 PF_ALWAYS_INLINE pf_ints pf_spread(const int32_t *start) {
@@ -69,23 +78,34 @@ PF_ALWAYS_INLINE pf_ints pf_spread(const int32_t *start) {
 #endif
 }
 
+#if PF_SDOT
+/* In assembly for the order, and since gcc 12 copies sums. */
+#define PF_WORD(i) "sdot %[s].4s, %[c" #i "].16b, %[x].4b[" #i "]\n"
+#define PF_CODES [c0] "w"(codes[0]), [c1] "w"(codes[1]), [c2] "w"(codes[2]), [c3] "w"(codes[3])
+
+/* sum += four words of a plane by four words of codes. */
+PF_ALWAYS_INLINE void pf_plane_dots(pf_ints *sum, const pf_codes16 *codes, const int8_t *x) {
+  __asm__(PF_WORD(0) PF_WORD(1) PF_WORD(2) PF_WORD(3) : [s] "+w"(*sum) : PF_CODES, [x] "w"(vld1q_s8(x)));
+}
+
+/* The same of both planes, by turns, since an SDOT waits for the one before on the same sum. */
+PF_ALWAYS_INLINE void pf_both_dots(pf_ints *sum, const pf_codes16 *codes, const int8_t *x) {
+#define PF_BOTH(i) PF_WORD(i) "sdot %[t].4s, %[c" #i "].16b, %[y].4b[" #i "]\n"
+  __asm__(PF_BOTH(0) PF_BOTH(1) PF_BOTH(2) PF_BOTH(3)
+          : [s] "+w"(sum[0]), [t] "+w"(sum[1])
+          : PF_CODES, [x] "w"(vld1q_s8(x)), [y] "w"(vld1q_s8(x + PF_GROUP)));
+#undef PF_BOTH
+}
+#undef PF_WORD
+#undef PF_CODES
+#endif
+
 /* sum[plane] += four words of every plane by four words of codes. */
 PF_ALWAYS_INLINE void pf_lane_dots(pf_ints *sum, const pf_codes16 *codes, const int8_t *x) {
-#if PF_SDOT
-  /* In assembly for the order: planes by turns, since an SDOT waits for the one before on the same sum. */
-#if PF_PLANES == 2
-#define PF_WORD(i) "sdot %[s].4s, %[c" #i "].16b, %[x].4b[" #i "]\n sdot %[t].4s, %[c" #i "].16b, %[y].4b[" #i "]\n"
-#define PF_LOW_PLANE , [t] "+w"(sum[1])
-#define PF_LOW_WORDS , [y] "w"(vld1q_s8(x + PF_GROUP))
-#else
-#define PF_WORD(i) "sdot %[s].4s, %[c" #i "].16b, %[x].4b[" #i "]\n"
-#define PF_LOW_PLANE
-#define PF_LOW_WORDS
-#endif
-  __asm__(PF_WORD(0) PF_WORD(1) PF_WORD(2) PF_WORD(3)
-          : [s] "+w"(sum[0]) PF_LOW_PLANE
-          : [c0] "w"(codes[0]), [c1] "w"(codes[1]), [c2] "w"(codes[2]), [c3] "w"(codes[3]), [x] "w"(vld1q_s8(x)) PF_LOW_WORDS);
-#undef PF_WORD
+#if PF_SDOT && PF_PLANES == 2
+  pf_both_dots(sum, codes, x);
+#elif PF_SDOT
+  pf_plane_dots(sum, codes, x);
 #else
 #pragma GCC unroll 4
   for (int i = 0; i < 4; i++)
@@ -104,6 +124,27 @@ PF_ALWAYS_INLINE void pf_lane_dots(pf_ints *sum, const pf_codes16 *codes, const 
 #endif
 }
 
+/* A group by one of a row, all planes. */
+PF_ALWAYS_INLINE pf_floats pf_lane_sum(const pf_codes16 *codes, const int8_t *x, const int32_t *start) {
+  pf_ints dots[PF_PLANES];
+#pragma GCC unroll 2
+  for (int p = 0; p < PF_PLANES; p++) dots[p] = pf_spread(start + p * PF_SPREAD);
+#if PF_JOINED
+#pragma GCC unroll 2
+  for (int v = 0; v < PF_VECS; v++) pf_plane_dots(dots, codes + 4 * v, x + 16 * v);
+  dots[1] = (pf_ints)vsliq_n_s32((int32x4_t)dots[1], (int32x4_t)dots[0], 7);
+#pragma GCC unroll 2
+  for (int v = 0; v < PF_VECS; v++) pf_plane_dots(dots + 1, codes + 4 * v, x + PF_GROUP + 16 * v);
+  return pf_as_floats(dots[1]);
+#else
+#pragma GCC unroll 2
+  for (int v = 0; v < PF_VECS; v++) pf_lane_dots(dots, codes + 4 * v, x + 16 * v);
+  pf_floats sum = pf_as_floats(dots[0]);
+  if (PF_PLANES == 2) sum = sum * 128 + pf_as_floats(dots[PF_PLANES - 1]);
+  return sum;
+#endif
+}
+
 /* acc[t] += group s of a block by that of row t, in the order of pf_tile. */
 PF_ALWAYS_INLINE void pf_lane_group(const uint8_t *b, const int s, pf_floats scale, pf_floats least, const char *record,
                                     pf_floats *acc) {
@@ -116,13 +157,7 @@ PF_ALWAYS_INLINE void pf_lane_group(const uint8_t *b, const int s, pf_floats sca
   for (int t = 0; t < PF_FEW; t++) {
     const int8_t *x = (const int8_t *)record + t * PF_SPAN;
     const int32_t *start = (const int32_t *)(record + PF_STARTS_AT) + t * PF_PLANES * PF_SPREAD;
-    pf_ints dots[PF_PLANES];
-#pragma GCC unroll 2
-    for (int p = 0; p < PF_PLANES; p++) dots[p] = pf_spread(start + p * PF_SPREAD);
-#pragma GCC unroll 2
-    for (int v = 0; v < PF_VECS; v++) pf_lane_dots(dots, codes + 4 * v, x + 16 * v);
-    pf_floats sum = pf_as_floats(dots[0]);
-    if (PF_PLANES == 2) sum = sum * 128 + pf_as_floats(dots[PF_PLANES - 1]);
+    const pf_floats sum = pf_lane_sum(codes, x, start);
     acc[t] += sum * (scale * step[t / 4][t % 4]);
     if (PF_LEAST) acc[t] += least * step[(PF_FEW + t) / 4][(PF_FEW + t) % 4];
   }
@@ -136,7 +171,7 @@ PF_ALWAYS_INLINE void pf_lane_group(const uint8_t *b, const int s, pf_floats sca
 #endif
 
 /* Sets that are read at once: two streams come faster from memory than one, and x is loaded for both. */
-enum { PF_SETS = PF_VNNI && PF_FEW <= 2 ? 2 : 1 };
+enum { PF_SETS = (PF_VNNI || (PF_SDOT && !PF_SUPER)) && PF_FEW <= 2 ? 2 : 1 };
 
 /* `sets` sets of lines, `stride` bytes apart, by PF_FEW rows. */
 PF_ALWAYS_INLINE void pf_dot_sets(const int sets, const uint8_t *b, int64_t stride, const char *record, int64_t k, float *out, int64_t out_ld) {

@@ -36,11 +36,14 @@ PF_ALWAYS_INLINE pf_floats pf_lane_halves(const uint8_t *b) {
 /* Byte `at` of each word, as a float. */
 PF_ALWAYS_INLINE pf_floats pf_lane_bytes(pf_codes16 words, const int at) {
 #ifdef __aarch64__
-  /* As pf_byte_floats: the second vector of the table has the upper byte of 2^23. */
-  const uint8x16x2_t table = {{(uint8x16_t)words, vreinterpretq_u8_u32(vdupq_n_u32(0x4b000000))}};
-  const uint32_t index = 0x13101000 + (uint32_t)at;
+  /* As pf_byte_floats; an index out of range leaves a byte of 2^23, which is loaded each time: the vector units are busier
+   * than the loads, and would copy it. */
+  static const uint32_t high[4] = {0x4b000000, 0x4b000000, 0x4b000000, 0x4b000000};
+  const uint32_t index = 0xffffff00 + (uint32_t)at;
   const uint32x4_t indices = {index, index + 4, index + 8, index + 12};
-  return (pf_floats)vqtbl2q_u8(table, vreinterpretq_u8_u32(indices)) - 0x1p23f;
+  uint8x16_t number;
+  __asm__ volatile("ld1 {%0.16b}, %1" : "=w"(number) : "Q"(high));
+  return (pf_floats)vqtbx1q_u8(number, (uint8x16_t)words, vreinterpretq_u8_u32(indices)) - 0x1p23f;
 #else
   return __builtin_convertvector((pf_ints)words >> 8 * at & 255, pf_floats);
 #endif
