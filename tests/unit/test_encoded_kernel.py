@@ -274,6 +274,34 @@ def test_every_interleaved_format(tmp_path: Path, build: str, name: str) -> None
         check_interleaved(tmp_path, build, name, rows, out, bits)
 
 
+def interleaved_product(folder: Path, name: str, x: Array, data: Array, bits: int) -> Array:
+    kind, y = ENCODINGS[name], np.empty((len(x), len(data)), np.float32)
+    return run(folder, BUILDS["neon"], name, [x, interleaved(data, kind, 4)], y, bits, 4)
+
+
+@pytest.mark.slow(16)
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("name", [n for n in encoded.GROUPS if ENCODINGS[n].interleaves])
+def test_few_and_many_rows_have_the_same_bits_on_neon(tmp_path: Path, name: str, bits: int) -> None:
+    kind = ENCODINGS[name]
+    x, data = normals(9, 3 * kind.block), kind.encode(normals(21, 3 * kind.block, seed=1))
+    many = interleaved_product(tmp_path, name, x, data, bits)
+    for rows in (1, 2, 4, 7):
+        np.testing.assert_array_equal(interleaved_product(tmp_path, name, x[:rows], data, bits), many[:rows])
+
+
+@pytest.mark.slow(16)
+def test_the_largest_sums_are_exact_on_neon(tmp_path: Path) -> None:
+    """Both planes of x and the codes as far from zero as they may be, where sums of planes are joined as integers."""
+    one, kind = np.float16(1).tobytes(), ENCODINGS["q4_0"]
+    data = np.tile(np.frombuffer(one + bytes(16), np.uint8), (9, 2))
+    x = np.repeat(np.array([[1], [-1]], np.float32), 64, axis=1)
+    assert kind.decode(data).min() == kind.decode(data).max() == -8
+    for rows in (1, 2):
+        got = interleaved_product(tmp_path, "q4_0", x[:rows], data, 16)
+        np.testing.assert_array_equal(got, np.tile([[-512], [512]], (1, 9))[:rows])
+
+
 def test_lanes_are_those_of_the_kernel() -> None:
     for isa, want in ((("asimd", "asimddp"), 4), (("avx2", "fma"), 8), ((), 4)):
         assert encoded.lanes(Target("cpu", "c", isa, 1)) == want

@@ -171,7 +171,11 @@ PF_ALWAYS_INLINE void pf_lane_group(const uint8_t *b, const int s, pf_floats sca
 #endif
 
 /* Sets that are read at once: two streams come faster from memory than one, and x is loaded for both. */
-enum { PF_SETS = (PF_VNNI || (PF_SDOT && !PF_SUPER)) && PF_FEW <= 2 ? 2 : 1 };
+#if PF_VNNI ? PF_FEW <= 2 : PF_SDOT && !PF_SUPER && PF_FEW * PF_PLANES <= 2
+enum { PF_SETS = 2 };
+#else
+enum { PF_SETS = 1 };
+#endif
 
 /* `sets` sets of lines, `stride` bytes apart, by PF_FEW rows. */
 PF_ALWAYS_INLINE void pf_dot_sets(const int sets, const uint8_t *b, int64_t stride, const char *record, int64_t k, float *out, int64_t out_ld) {
