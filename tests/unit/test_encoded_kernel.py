@@ -302,6 +302,31 @@ def test_the_largest_sums_are_exact_on_neon(tmp_path: Path) -> None:
         np.testing.assert_array_equal(got, np.tile([[-512], [512]], (1, 9))[:rows])
 
 
+@pytest.mark.slow(16)
+@pytest.mark.parametrize("rows", [1, 2, 4])
+@pytest.mark.parametrize("bits", [8, 16])
+def test_halves_on_neon(tmp_path: Path, rows: int, bits: int) -> None:
+    """Weights of all sizes, and some that are no numbers, by x of all sizes: in float32 no product may be lost."""
+    rng, width, kind = np.random.default_rng(rows), 96, ENCODINGS["f16"]
+    weights = rng.normal(size=(21, width)).astype(np.float16)
+    weights[3] = np.ldexp(weights[3].astype(np.float32), -14 - np.arange(width) % 12).astype(np.float16)  # subnormal
+    weights[4] = 60000 * np.sign(weights[4])
+    for line, at, value in ((7, 2, np.inf), (8, 27, -np.inf), (11, 31, np.nan), (20, 88, np.inf)):
+        weights[line, at] = value
+    odd = np.isinf(weights).any(-1) | np.isnan(weights).any(-1)
+    data = weights.view(np.uint8)
+    for exponent in (0, -140, -60, 90):
+        x = np.ldexp(normals(rows, width, seed=3), exponent).astype(np.float32)
+        y = np.empty((rows, len(weights)), np.float32)
+        got = run(tmp_path, BUILDS["neon"], "f16", [x, data], y, bits)
+        want = product(x, data, kind)
+        np.testing.assert_array_equal(got[:, odd], want[:, odd].astype(np.float32))
+        for line in np.flatnonzero(~odd):
+            most = np.linalg.norm(weights[line].astype(np.float64)) * np.linalg.norm(x.astype(np.float64)) / rows**0.5
+            wrong = np.abs(got[:, line] - want[:, line]).max()
+            assert wrong <= (1e-3 if bits == 8 else 3e-7) * most + 2.0**-148, (exponent, line)
+
+
 def test_lanes_are_those_of_the_kernel() -> None:
     for isa, want in ((("asimd", "asimddp"), 4), (("avx2", "fma"), 8), ((), 4)):
         assert encoded.lanes(Target("cpu", "c", isa, 1)) == want
