@@ -284,27 +284,26 @@ static void pf_unpack_lines(const uint8_t *const *line, int64_t g, int64_t end, 
 
 #endif
 
-/* sum = 128 high + low, the planes of a group by its codes. They are joined as integers, which takes a shift, but where
- * pf_as_floats has no room for more than one plane. */
+/* sum = 128 high + low, the planes of a group by its codes. */
 PF_ALWAYS_INLINE void pf_group_products(pf_floats (*sum)[PF_NV], const int8_t *w, const int8_t *x, int64_t ld) {
   pf_ints dots[PF_MR][PF_NV];
 #pragma GCC unroll 2
   for (int plane = 0; plane < PF_PLANES; plane++) {
-    const int joined = plane && !PF_START, last = plane == PF_PLANES - 1;
     __asm__ volatile("" : : : "memory"); /* or gcc would keep the codes of both planes in registers, and spill sums */
 #pragma GCC unroll 8
     for (int r = 0; r < PF_MR; r++)
 #pragma GCC unroll 2
-      for (int v = 0; v < PF_NV; v++) dots[r][v] = joined ? dots[r][v] << 7 : pf_no_sum();
+      for (int v = 0; v < PF_NV; v++) dots[r][v] = plane && PF_JOINED ? dots[r][v] << 7 : pf_no_sum();
 #pragma GCC unroll 2
     for (int v = 0; v < PF_VECS; v++) pf_dots(dots, w + 16 * PF_NR * v, x + plane * PF_GROUP + 16 * v, ld);
+    if (PF_JOINED && plane == 0) continue;
 #pragma GCC unroll 8
     for (int r = 0; r < PF_MR; r++)
 #pragma GCC unroll 2
       for (int v = 0; v < PF_NV; v++)
-        if (PF_START && plane)
+        if (plane && !PF_JOINED)
           sum[r][v] = sum[r][v] * 128 + pf_as_floats(dots[r][v]);
-        else if (PF_START || last)
+        else
           sum[r][v] = pf_as_floats(dots[r][v]);
   }
 }

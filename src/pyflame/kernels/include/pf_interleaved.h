@@ -55,16 +55,13 @@ PF_ALWAYS_INLINE pf_rounded_row pf_lane_row_of(char *records, int64_t t) {
   return (pf_rounded_row){(int8_t *)records + t * PF_SPAN, d, d + PF_FEW, PF_RECORD, PF_RECORD};
 }
 
-/* Whether sums of both planes, joined, stay below 2^22: then the low plane's begin with those of the high one, shifted. */
-#define PF_JOINED (PF_SDOT && PF_PLANES == 2 && PF_IS(q4_0))
-
 /* Offsets are taken off here: for a sum of codes - o times x, one of codes times x begins with -o times the sum of x.
  * Joined sums begin with one number: the high plane with what of it is above the shift, which keeps the bits below. */
 PF_ALWAYS_INLINE void pf_start_sums(int32_t *start, int32_t high, int32_t low) {
   const int offset = PF_OFFSET + PF_LANE_SHIFT;
   for (int plane = 0; plane < PF_PLANES; plane++)
     for (int i = 0; i < PF_SPREAD; i++)
-      if (PF_JOINED)
+      if (PF_SDOT && PF_JOINED)
         *start++ = (PF_START - offset * (128 * high + low)) >> (plane ? 0 : 7);
       else
         *start++ = PF_START - offset * (plane ? low : high);
@@ -129,7 +126,7 @@ PF_ALWAYS_INLINE pf_floats pf_lane_sum(const pf_codes16 *codes, const int8_t *x,
   pf_ints dots[PF_PLANES];
 #pragma GCC unroll 2
   for (int p = 0; p < PF_PLANES; p++) dots[p] = pf_spread(start + p * PF_SPREAD);
-#if PF_JOINED
+#if PF_SDOT && PF_JOINED
 #pragma GCC unroll 2
   for (int v = 0; v < PF_VECS; v++) pf_plane_dots(dots, codes + 4 * v, x + 16 * v);
   dots[1] = (pf_ints)vsliq_n_s32((int32x4_t)dots[1], (int32x4_t)dots[0], 7);
