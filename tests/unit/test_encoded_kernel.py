@@ -321,7 +321,7 @@ def test_halves_on_neon(tmp_path: Path, rows: int, bits: int) -> None:
         got = run(tmp_path, BUILDS["neon"], "f16", [x, data], y, bits)
         want = product(x, data, kind)
         np.testing.assert_array_equal(got[:, odd], want[:, odd].astype(np.float32))
-        for line in np.flatnonzero(~odd):
+        for line in np.flatnonzero(~odd).tolist():
             most = np.linalg.norm(weights[line].astype(np.float64)) * np.linalg.norm(x.astype(np.float64)) / rows**0.5
             wrong = np.abs(got[:, line] - want[:, line]).max()
             assert wrong <= (1e-3 if bits == 8 else 3e-7) * most + 2.0**-148, (exponent, line)
