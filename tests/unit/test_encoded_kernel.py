@@ -248,9 +248,9 @@ def test_experts(tmp_path: Path, build: str, lines: int) -> None:
         check_experts(tmp_path, build, name, lines, bits)
 
 
-def check_interleaved(folder: Path, build: str, name: str, rows: int, out: int, bits: int) -> None:
+def check_interleaved(folder: Path, build: str, name: str, rows: int, out: int, bits: int, blocks: int = 3) -> None:
     kind, lines = ENCODINGS[name], LANES[build]
-    x, data = normals(rows, 3 * kind.block), kind.encode(normals(out, 3 * kind.block, seed=1))
+    x, data = normals(rows, blocks * kind.block), kind.encode(normals(out, blocks * kind.block, seed=1))
     arrays, y = [x, interleaved(data, kind, lines)], np.empty((rows, out), np.float32)
     got = run(folder, BUILDS[build], name, arrays, y, bits, lines)
     left, most = expected(x, name, bits, build, rows)
@@ -263,6 +263,12 @@ def check_interleaved(folder: Path, build: str, name: str, rows: int, out: int, 
 def test_interleaved_lines(tmp_path: Path, build: str, rows: int) -> None:
     for name, bits in (("q4_0", 16), ("q8_0", 8), ("q4_k", 8)):
         check_interleaved(tmp_path, build, name, rows, 37, bits)
+
+
+@pytest.mark.slow(16)
+@pytest.mark.parametrize("build", ["native", "neon"])
+def test_interleaved_lines_longer_than_what_is_prefetched(tmp_path: Path, build: str) -> None:
+    check_interleaved(tmp_path, build, "q8_0", 1, 37, 16, blocks=150)
 
 
 @pytest.mark.thorough

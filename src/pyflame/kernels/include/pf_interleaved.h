@@ -6,8 +6,9 @@
  * are left, and memory is one stream.
  *
  * Vector instructions of a Neoverse N1, which starts two in a cycle, for 32 weights of four lines and one plane of x: 8 to
- * decode 4-bit codes, 8 SDOT, 2 for FCVTL, 3 for floats; a second plane adds 8 + 2. That is 2.6 cycles for 32 weights of
- * a line (18 bytes of q4_0), 3.9 with two planes; measured 3.3 and 4.6 from memory. q8_0 (34 bytes) waits for memory.
+ * decode 4-bit codes, 8 SDOT, 2 for FCVTL, 3 for floats; a second plane adds 8 + 2, or 8 + 1 where planes are joined as
+ * integers. That is 2.6 cycles for 32 weights of a line (18 bytes of q4_0), 3.8 with two planes; `python -m
+ * benchmarks.neoverse` says what LLVM's model of it makes of the whole loop. q8_0 (34 bytes) waits for memory.
  */
 #ifndef PF_INTERLEAVED_H
 #define PF_INTERLEAVED_H
@@ -28,12 +29,14 @@
 
 #if PF_FEW
 
-/* Bytes: hardware reads ahead to the end of a page of memory only. */
+/* Bytes: hardware reads ahead to the end of a page of memory only. Where blocks are 8 bytes longer than cache lines,
+ * one line in 8 blocks is left to hardware, but of codes of 8 bits, which wait for memory. */
 #ifdef __x86_64__
 enum { PF_AHEAD = 4096 };
 #else
 enum { PF_AHEAD = 16384 };
 #endif
+enum { PF_UNASKED = PF_SIGNED ? 0 : 8 };
 
 /* ---- few rows. What a group of all of them needs lies together: planes of each, what the sums of each plane begin with,
  * and d and s of all, in whole vectors of four. ---- */
@@ -174,15 +177,15 @@ enum { PF_SETS = 2 };
 enum { PF_SETS = 1 };
 #endif
 
-/* `sets` sets of lines, `stride` bytes apart, by PF_FEW rows. */
-PF_ALWAYS_INLINE void pf_dot_sets(const int sets, const uint8_t *b, int64_t stride, const char *record, int64_t k, float *out, int64_t out_ld) {
-  pf_floats acc[PF_SETS][PF_FEW] = {{{0}}};
-  for (; k > 0; k -= PF_BLOCK, b += PF_BLOCK_BYTES * PF_LANES) {
+/* acc[set][t] += `blocks` blocks of sets that lie `stride` bytes apart, by PF_FEW rows; `ahead` bytes behind is prefetched. */
+PF_ALWAYS_INLINE void pf_dot_blocks(const int sets, const uint8_t *b, int64_t stride, int64_t ahead, int64_t blocks,
+                                    const char *record, pf_floats (*acc)[PF_FEW]) {
+  for (const uint8_t *end = b + blocks * PF_BLOCK_BYTES * PF_LANES; b < end; b += PF_BLOCK_BYTES * PF_LANES) {
     pf_lane_head head[PF_SETS];
 #pragma GCC unroll 2
     for (int set = 0; set < sets; set++) {
 #pragma GCC unroll 64
-      for (int at = 0; at < PF_BLOCK_BYTES * PF_LANES - 8; at += 64) __builtin_prefetch(b + set * stride + PF_AHEAD + at);
+      for (int at = 0; at < PF_BLOCK_BYTES * PF_LANES - PF_UNASKED; at += 64) __builtin_prefetch(b + set * stride + ahead + at);
       head[set] = pf_lane_head_of(b + set * stride);
     }
 #pragma GCC unroll 16
@@ -196,6 +199,16 @@ PF_ALWAYS_INLINE void pf_dot_sets(const int sets, const uint8_t *b, int64_t stri
       }
     }
   }
+}
+
+/* `sets` sets of lines, which lie behind each other, by PF_FEW rows. Behind each of two comes one of the next two. */
+PF_ALWAYS_INLINE void pf_dot_sets(const int sets, const uint8_t *b, int64_t stride, const char *record, int64_t k, float *out,
+                                  int64_t out_ld) {
+  const int64_t blocks = k / PF_BLOCK, bytes = PF_BLOCK_BYTES * PF_LANES, records = PF_BLOCK / PF_GROUP * PF_RECORD;
+  const int64_t own = sets == 1 ? blocks : stride > PF_AHEAD ? (stride - PF_AHEAD) / bytes : 0;
+  pf_floats acc[PF_SETS][PF_FEW] = {{{0}}};
+  pf_dot_blocks(sets, b, stride, PF_AHEAD, own, record, acc);
+  if (sets > 1) pf_dot_blocks(sets, b + own * bytes, stride, PF_AHEAD + stride, blocks - own, record + own * records, acc);
   for (int set = 0; set < sets; set++)
     for (int t = 0; t < PF_FEW; t++) *(pf_floats *)(out + t * out_ld + set * PF_LANES) = acc[set][t];
 }
