@@ -42,7 +42,11 @@ static void pf_decode_line(const uint8_t *line, int64_t k, int64_t count, float 
 
 #if PF_FEW
 
-enum { PF_LINES = PF_FEW > 4 || (PF_HALVES == 8 && PF_FEW > 1) ? 2 : 4, PF_CHUNK = 256, PF_AHEAD = PF_HALVES ? 8192 : 4096 /* bytes of each line */ };
+enum {
+  PF_LINES = PF_FEW > 4 || (PF_HALVES == 8 && PF_FEW > 1) ? 2 : 4,
+  PF_CHUNK = 256,
+  PF_AHEAD = PF_HALVES ? 16384 / PF_LINES : 4096 /* bytes of each line */
+};
 
 /* acc[l][t] += a vector of line l by one of row t. */
 PF_ALWAYS_INLINE void pf_dot_vectors(const int lines, const pf_b_t *w, int64_t stride, const float *x, int64_t ld,

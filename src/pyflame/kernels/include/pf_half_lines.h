@@ -90,7 +90,8 @@ PF_ALWAYS_INLINE float32x4_t pf_shifted(int32x4_t words) {
 }
 
 /* acc[l][t] += four weights of each line by a vector of each row. */
-PF_ALWAYS_INLINE void pf_add_vectors(const int lines, const float32x4_t *weights, const float *x, int64_t k, float32x4_t (*acc)[PF_FEW]) {
+PF_ALWAYS_INLINE void pf_add_vectors(const int lines, const float32x4_t *weights, const float *x, int64_t k,
+                                     float32x4_t (*acc)[PF_FEW]) {
 #pragma GCC unroll 4
   for (int t = 0; t < PF_FEW; t++) {
     const float32x4_t row = vld1q_f32(x + t * k);

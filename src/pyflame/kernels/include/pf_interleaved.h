@@ -208,7 +208,8 @@ PF_ALWAYS_INLINE void pf_dot_sets(const int sets, const uint8_t *b, int64_t stri
   const int64_t own = sets == 1 ? blocks : stride > PF_AHEAD ? (stride - PF_AHEAD) / bytes : 0;
   pf_floats acc[PF_SETS][PF_FEW] = {{{0}}};
   pf_dot_blocks(sets, b, stride, PF_AHEAD, own, record, acc);
-  if (sets > 1) pf_dot_blocks(sets, b + own * bytes, stride, PF_AHEAD + stride, blocks - own, record + own * records, acc);
+  record += own * records;
+  if (sets > 1) pf_dot_blocks(sets, b + own * bytes, stride, PF_AHEAD + stride, blocks - own, record, acc);
   for (int set = 0; set < sets; set++)
     for (int t = 0; t < PF_FEW; t++) *(pf_floats *)(out + t * out_ld + set * PF_LANES) = acc[set][t];
 }
