@@ -248,9 +248,9 @@ def test_experts(tmp_path: Path, build: str, lines: int) -> None:
         check_experts(tmp_path, build, name, lines, bits)
 
 
-def check_interleaved(folder: Path, build: str, name: str, rows: int, out: int, bits: int) -> None:
+def check_interleaved(folder: Path, build: str, name: str, rows: int, out: int, bits: int, blocks: int = 3) -> None:
     kind, lines = ENCODINGS[name], LANES[build]
-    x, data = normals(rows, 3 * kind.block), kind.encode(normals(out, 3 * kind.block, seed=1))
+    x, data = normals(rows, blocks * kind.block), kind.encode(normals(out, blocks * kind.block, seed=1))
     arrays, y = [x, interleaved(data, kind, lines)], np.empty((rows, out), np.float32)
     got = run(folder, BUILDS[build], name, arrays, y, bits, lines)
     left, most = expected(x, name, bits, build, rows)
@@ -265,6 +265,12 @@ def test_interleaved_lines(tmp_path: Path, build: str, rows: int) -> None:
         check_interleaved(tmp_path, build, name, rows, 37, bits)
 
 
+@pytest.mark.slow(16)
+@pytest.mark.parametrize("build", ["native", "neon"])
+def test_interleaved_lines_longer_than_what_is_prefetched(tmp_path: Path, build: str) -> None:
+    check_interleaved(tmp_path, build, "q8_0", 1, 37, 16, blocks=150)
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("build", "name"), [(b, n) for b in BUILDS for n in encoded.GROUPS if ENCODINGS[n].interleaves]
@@ -272,6 +278,59 @@ def test_interleaved_lines(tmp_path: Path, build: str, rows: int) -> None:
 def test_every_interleaved_format(tmp_path: Path, build: str, name: str) -> None:
     for rows, out, bits in ((1, 33, 8), (1, 1, 16), (7, 5, 16), (9, 70, 8), (19, 70, 16)):
         check_interleaved(tmp_path, build, name, rows, out, bits)
+
+
+def interleaved_product(folder: Path, name: str, x: Array, data: Array, bits: int) -> Array:
+    kind, y = ENCODINGS[name], np.empty((len(x), len(data)), np.float32)
+    return run(folder, BUILDS["neon"], name, [x, interleaved(data, kind, 4)], y, bits, 4)
+
+
+@pytest.mark.slow(16)
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("name", [n for n in encoded.GROUPS if ENCODINGS[n].interleaves])
+def test_few_and_many_rows_have_the_same_bits_on_neon(tmp_path: Path, name: str, bits: int) -> None:
+    kind = ENCODINGS[name]
+    x, data = normals(9, 3 * kind.block), kind.encode(normals(21, 3 * kind.block, seed=1))
+    many = interleaved_product(tmp_path, name, x, data, bits)
+    for rows in (1, 2, 4, 7):
+        np.testing.assert_array_equal(interleaved_product(tmp_path, name, x[:rows], data, bits), many[:rows])
+
+
+@pytest.mark.slow(16)
+def test_the_largest_sums_are_exact_on_neon(tmp_path: Path) -> None:
+    """Both planes of x and the codes as far from zero as they may be, where sums of planes are joined as integers."""
+    one, kind = np.float16(1).tobytes(), ENCODINGS["q4_0"]
+    data = np.tile(np.frombuffer(one + bytes(16), np.uint8), (9, 2))
+    x = np.repeat(np.array([[1], [-1]], np.float32), 64, axis=1)
+    assert kind.decode(data).min() == kind.decode(data).max() == -8
+    for rows in (1, 2):
+        got = interleaved_product(tmp_path, "q4_0", x[:rows], data, 16)
+        np.testing.assert_array_equal(got, np.tile([[-512], [512]], (1, 9))[:rows])
+
+
+@pytest.mark.slow(16)
+@pytest.mark.parametrize("rows", [1, 2, 4])
+@pytest.mark.parametrize("bits", [8, 16])
+def test_halves_on_neon(tmp_path: Path, rows: int, bits: int) -> None:
+    """Weights of all sizes, and some that are no numbers, by x of all sizes: in float32 no product may be lost."""
+    rng, width, kind = np.random.default_rng(rows), 96, ENCODINGS["f16"]
+    weights = rng.normal(size=(21, width)).astype(np.float16)
+    weights[3] = np.ldexp(weights[3].astype(np.float32), -14 - np.arange(width) % 12).astype(np.float16)  # subnormal
+    weights[4] = 60000 * np.sign(weights[4])
+    for line, at, value in ((7, 2, np.inf), (8, 27, -np.inf), (11, 31, np.nan), (20, 88, np.inf)):
+        weights[line, at] = value
+    odd = np.isinf(weights).any(-1) | np.isnan(weights).any(-1)
+    data = weights.view(np.uint8)
+    for exponent in (0, -140, -60, 90):
+        x = np.ldexp(normals(rows, width, seed=3), exponent).astype(np.float32)
+        y = np.empty((rows, len(weights)), np.float32)
+        got = run(tmp_path, BUILDS["neon"], "f16", [x, data], y, bits)
+        want = product(x, data, kind)
+        np.testing.assert_array_equal(got[:, odd], want[:, odd].astype(np.float32))
+        for line in np.flatnonzero(~odd).tolist():
+            most = np.linalg.norm(weights[line].astype(np.float64)) * np.linalg.norm(x.astype(np.float64)) / rows**0.5
+            wrong = np.abs(got[:, line] - want[:, line]).max()
+            assert wrong <= (1e-3 if bits == 8 else 3e-7) * most + 2.0**-148, (exponent, line)
 
 
 def test_lanes_are_those_of_the_kernel() -> None:

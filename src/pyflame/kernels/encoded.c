@@ -54,6 +54,13 @@ PF_ALWAYS_INLINE int64_t pf_least(int64_t a, int64_t b) { return a < b ? a : b; 
 
 enum { PF_LARGEST = PF_PLANES == 2 ? 127 * 128 : 127 };
 
+/* Where the first group of a row becomes what; the next one lies so many bytes behind. */
+typedef struct {
+  int8_t *q;
+  float *d, *s;
+  int64_t q_bytes, step_bytes;
+} pf_rounded_row;
+
 PF_ALWAYS_INLINE const float *pf_steps_of(const int8_t *q, int64_t k) { return (const float *)(q + k * PF_PLANES); }
 
 /* ---- panels: for each group PF_NR scales, (PF_NR least numbers,) and PF_GROUP / 4 words of every line ---- */
@@ -86,9 +93,11 @@ PF_ALWAYS_INLINE pf_int4 pf_rounded(const PF_X_T *x, float by) {
 #endif
 }
 
+#define PF_BEHIND(p, bytes) ((p) = (void *)((char *)(p) + (bytes)))
+
 /* d, and its inverse in the place of s: steps of all groups first, since a group by itself would wait for its division. */
-static void pf_steps(const PF_X_T *x, int64_t groups, float *d, float *s) {
-  for (int64_t g = 0; g < groups; g++) {
+static void pf_steps(const PF_X_T *x, int64_t groups, pf_rounded_row to) {
+  for (int64_t g = 0; g < groups; g++, PF_BEHIND(to.d, to.step_bytes), PF_BEHIND(to.s, to.step_bytes)) {
     uint32_t most = 0; /* as bits: NaN is more than infinity, and that more than any number */
     for (int i = 0; i < PF_GROUP; i++) {
       const float value = PF_LOAD_X(x[g * PF_GROUP + i]);
@@ -100,34 +109,39 @@ static void pf_steps(const PF_X_T *x, int64_t groups, float *d, float *s) {
     float largest;
     __builtin_memcpy(&largest, &most, 4);
     const int counts = largest > 0x1p-100f && most < 0x7f800000;
-    d[g] = counts ? largest / PF_LARGEST : most < 0x7f800000 ? 0 : __builtin_nanf("");
-    s[g] = counts ? PF_LARGEST / largest : 0;
+    *to.d = counts ? largest / PF_LARGEST : most < 0x7f800000 ? 0 : __builtin_nanf("");
+    *to.s = counts ? PF_LARGEST / largest : 0;
   }
 }
 
-static void pf_round_row(const PF_X_T *x, int64_t k, int8_t *q) {
+/* Row t of those that are multiplied at once, which begin at `rows`. */
+static void pf_round_row(const PF_X_T *x, int64_t k, char *rows, int64_t t, int64_t ld) {
 #if PF_INTERLEAVED && PF_FEW
-  int32_t *start = pf_starts_of(q, k);
+  pf_rounded_row to = pf_lane_row_of(rows, t);
+  (void)ld;
+#else
+  float *d = (float *)(rows + t * ld + k * PF_PLANES);
+  pf_rounded_row to = {(int8_t *)rows + t * ld, d, d + k / PF_GROUP, PF_SPAN, sizeof(float)};
 #endif
-  float *d = (float *)(q + k * PF_PLANES), *s = d + k / PF_GROUP;
-  pf_steps(x, k / PF_GROUP, d, s);
-  for (int64_t g = 0; g < k / PF_GROUP; g++, x += PF_GROUP, q += PF_SPAN) {
+  pf_steps(x, k / PF_GROUP, to);
+  for (int64_t g = 0; g < k / PF_GROUP; g++, x += PF_GROUP) {
     int32_t whole[PF_GROUP] = {0}, sum = 0, highs = 0;
-    if (s[g] > 0)
+    if (*to.s > 0)
 #pragma GCC unroll 8
-      for (int i = 0; i < PF_GROUP; i += 4) *(pf_int4 *)(whole + i) = pf_rounded(x + i, s[g]);
+      for (int i = 0; i < PF_GROUP; i += 4) *(pf_int4 *)(whole + i) = pf_rounded(x + i, *to.s);
     for (int i = 0; i < PF_GROUP; i++) {
       const int32_t high = PF_PLANES == 2 ? (whole[i] + 64) >> 7 : whole[i];
-      q[i] = (int8_t)high;
-      if (PF_PLANES == 2) q[PF_GROUP + i] = (int8_t)(whole[i] - high * 128);
+      to.q[i] = (int8_t)high;
+      if (PF_PLANES == 2) to.q[PF_GROUP + i] = (int8_t)(whole[i] - high * 128);
       sum += whole[i], highs += high;
     }
-    s[g] = d[g] * (float)(sum * PF_SUM_FACTOR);
+    *to.s = *to.d * (float)(sum * PF_SUM_FACTOR);
 #if PF_INTERLEAVED && PF_FEW
-    pf_start_sums(start + g * PF_PLANES * PF_SPREAD, highs, sum - 128 * highs);
+    pf_start_sums(pf_starts_of(rows, t) + g * (PF_RECORD / 4), highs, sum - 128 * highs);
 #else
     (void)highs;
 #endif
+    PF_BEHIND(to.q, to.q_bytes), PF_BEHIND(to.d, to.step_bytes), PF_BEHIND(to.s, to.step_bytes);
   }
 }
 
@@ -198,7 +212,7 @@ PF_KERNEL(PF_GLUE(PF_NAME, _few)) {
   for (int64_t task = begin, rounded = -1; task < end; task++) {
     const pf_part part = pf_part_of(buf, arg, task);
     if (part.i != rounded)
-      for (int64_t t = 0; t < part.height; t++) pf_round_row(pf_row_of(buf, arg, part.i + t), k, x + t * ld);
+      for (int64_t t = 0; t < part.height; t++) pf_round_row(pf_row_of(buf, arg, part.i + t), k, (char *)x, t, ld);
     rounded = part.i;
     for (int64_t t = 0; t < part.height; t += PF_FEW) {
       const int8_t *rows = x + t * ld;
@@ -206,8 +220,8 @@ PF_KERNEL(PF_GLUE(PF_NAME, _few)) {
       int64_t c = 0;
 #if PF_INTERLEAVED
       for (; c + (PF_SETS - 1) * PF_LANES < part.width; c += PF_SETS * PF_LANES)
-        pf_dot_sets(PF_SETS, part.weights + c * stride, PF_LANES * stride, rows, ld, k, to + c, block);
-      for (; c < part.width; c += PF_LANES) pf_dot_sets(1, part.weights + c * stride, 0, rows, ld, k, to + c, block);
+        pf_dot_sets(PF_SETS, part.weights + c * stride, PF_LANES * stride, (const char *)rows, k, to + c, block);
+      for (; c < part.width; c += PF_LANES) pf_dot_sets(1, part.weights + c * stride, 0, (const char *)rows, k, to + c, block);
 #else
       for (; c + PF_LINES <= part.width; c += PF_LINES)
         pf_dot_lines(PF_LINES, part.weights + c * stride, stride, rows, ld, k, to + c, block);
@@ -224,9 +238,9 @@ PF_KERNEL(PF_GLUE(PF_NAME, _few)) {
 PF_KERNEL(PF_GLUE(PF_NAME, _round)) {
   (void)uni, (void)worker;
   for (int64_t i = begin; i < end; i++) {
-    int8_t *to = (int8_t *)buf[PF_SCRATCH] + i * arg[PF_ROUNDED_BYTES];
+    char *to = buf[PF_SCRATCH] + i * arg[PF_ROUNDED_BYTES];
     if (i < arg[PF_M])
-      pf_round_row(pf_row_of(buf, arg, i), arg[PF_K], to);
+      pf_round_row(pf_row_of(buf, arg, i), arg[PF_K], to, 0, 0);
     else
       __builtin_memset(to, 0, (size_t)arg[PF_ROUNDED_BYTES]);
   }
@@ -270,27 +284,26 @@ static void pf_unpack_lines(const uint8_t *const *line, int64_t g, int64_t end, 
 
 #endif
 
-/* sum = 128 high + low, the planes of a group by its codes. They are joined as integers, which takes a shift, but where
- * pf_as_floats has no room for more than one plane. */
+/* sum = 128 high + low, the planes of a group by its codes. */
 PF_ALWAYS_INLINE void pf_group_products(pf_floats (*sum)[PF_NV], const int8_t *w, const int8_t *x, int64_t ld) {
   pf_ints dots[PF_MR][PF_NV];
 #pragma GCC unroll 2
   for (int plane = 0; plane < PF_PLANES; plane++) {
-    const int joined = plane && !PF_START, last = plane == PF_PLANES - 1;
     __asm__ volatile("" : : : "memory"); /* or gcc would keep the codes of both planes in registers, and spill sums */
 #pragma GCC unroll 8
     for (int r = 0; r < PF_MR; r++)
 #pragma GCC unroll 2
-      for (int v = 0; v < PF_NV; v++) dots[r][v] = joined ? dots[r][v] << 7 : pf_no_sum();
+      for (int v = 0; v < PF_NV; v++) dots[r][v] = plane && PF_JOINED ? dots[r][v] << 7 : pf_no_sum();
 #pragma GCC unroll 2
     for (int v = 0; v < PF_VECS; v++) pf_dots(dots, w + 16 * PF_NR * v, x + plane * PF_GROUP + 16 * v, ld);
+    if (PF_JOINED && plane == 0) continue;
 #pragma GCC unroll 8
     for (int r = 0; r < PF_MR; r++)
 #pragma GCC unroll 2
       for (int v = 0; v < PF_NV; v++)
-        if (PF_START && plane)
+        if (plane && !PF_JOINED)
           sum[r][v] = sum[r][v] * 128 + pf_as_floats(dots[r][v]);
-        else if (PF_START || last)
+        else
           sum[r][v] = pf_as_floats(dots[r][v]);
   }
 }

@@ -121,9 +121,10 @@ def _tasks(parts: int, n: int, workers: int) -> tuple[int, int]:
 def _rounded_bytes(k: int, group: int, planes: int, starts: int) -> int:
     """A row of x as int8, with a step, a sum, and the starts of sums for each group.
 
-    No power of two, whose rows would share cache sets.
+    Where there are starts, steps and sums of all rows fill vectors of four. No power of two, whose rows would share
+    cache sets.
     """
-    return align(planes * k + (8 + 4 * planes * starts) * (k // group)) + 64
+    return align(planes * k + ((16 if starts else 8) + 4 * planes * starts) * (k // group)) + 64
 
 
 def lanes(target: Target) -> int:
@@ -173,7 +174,7 @@ def _float_blocks(
     m: int, n: int, k: int, step: int, few: int, rows_step: int, matrices: int, workers: int
 ) -> tuple[int, ...]:
     if few:
-        # rows of x as float32 and as float16, with a factor
+        # rows of x as float32 and as float16, with an exponent
         return _few_blocks(m, n, few, matrices, 6 * k + 4)
     depth = even_block(k, _DEPTH, step)
     rows = even_block(m, 240, rows_step)
@@ -227,8 +228,8 @@ def _floats(work: _Work, target: Target) -> tuple[_Blocks, int, Phase, str]:
     m, n, k = work[:3]
     blocks = _Blocks(*_float_blocks(m, n, k, work.kind.group, work.few, step, work.matrices, target.workers))
     panels = blocks.parts if work.share else -(-m // step)
-    halves = work.kind.name == "f16" and work.bits == 8 and 0 < work.at_once <= 4 and k % 32 == 0
-    define = macros({"PF_HALVES": int(halves and "asimdhp" in target.isa)})
+    halves = work.kind.name == "f16" and 0 < work.at_once <= 4 and k % 32 == 0 and "asimdhp" in target.isa
+    define = macros({"PF_HALVES": (8 if work.bits == 8 else 16) if halves else 0})
     return blocks, blocks.depth, Phase("_pack", panels, 1), define + _float_text(work.kind)
 
 

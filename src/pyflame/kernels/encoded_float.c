@@ -8,8 +8,8 @@
  * panels of arg[PF_DEPTH] elements of its lines, which stay in L2 while the rows pass by.
  * Bytes: of `few` the weights; of `mul` the weights for each block of rows, and x for each block of lines.
  *
- * With PF_HALVES (float16 weights, activations of 8 bits, a CPU that adds float16) `few` rounds x to float16 and sums four
- * products at a time in float16, twice as fast as float32: an error of about 0.03%. What overflows is computed again.
+ * With PF_HALVES (float16 weights and a CPU that adds float16: the bits of activations, or 0) `few` does as pf_half_lines.h
+ * says.
  *
  * Before including this file define PF_NAME, PF_X_T and PF_LOAD_X, PF_BIAS and PF_EXPERTS (whether there are, see
  * pf_encoded.h), PF_EPILOGUE, PF_FEW (0: compile pack and mul; else `few` for so many rows at a time), PF_HALVES and PF_B_T:
@@ -42,7 +42,11 @@ static void pf_decode_line(const uint8_t *line, int64_t k, int64_t count, float 
 
 #if PF_FEW
 
-enum { PF_LINES = PF_HALVES || PF_FEW > 4 ? 2 : 4, PF_CHUNK = 256, PF_AHEAD = PF_HALVES ? 8192 : 4096 /* bytes of each line */ };
+enum {
+  PF_LINES = PF_FEW > 4 || (PF_HALVES == 8 && PF_FEW > 1) ? 2 : 4,
+  PF_CHUNK = 256,
+  PF_AHEAD = PF_HALVES ? 16384 / PF_LINES : 4096 /* bytes of each line */
+};
 
 /* acc[l][t] += a vector of line l by one of row t. */
 PF_ALWAYS_INLINE void pf_dot_vectors(const int lines, const pf_b_t *w, int64_t stride, const float *x, int64_t ld,
@@ -58,16 +62,22 @@ PF_ALWAYS_INLINE void pf_dot_vectors(const int lines, const pf_b_t *w, int64_t s
   }
 }
 
+/* PF_AHEAD of lines at `w`, which is element k. Hardware follows a line to its end, behind which the next set of lines is
+ * read. */
+PF_ALWAYS_INLINE void pf_prefetch_lines(const int lines, const void *w, int64_t stride, int64_t k) {
+  const int64_t ahead = PF_AHEAD / (int64_t)sizeof(pf_b_t);
+  const pf_b_t *next = (const pf_b_t *)w + ahead + (k + ahead < stride ? 0 : (lines - 1) * stride);
+#pragma GCC unroll 4
+  for (int l = 0; l < lines; l++) __builtin_prefetch(next + l * stride);
+}
+
 /* acc[l][t] += line l by row t, and what is left over of whole vectors to rest. */
 PF_ALWAYS_INLINE void pf_dots(const int lines, const pf_b_t *w, int64_t stride, const float *x, int64_t ld, int64_t count,
                               pf_vec (*acc)[PF_FEW], float (*rest)[PF_FEW]) {
-  const int64_t cache_line = 64 / (int64_t)sizeof(pf_b_t), ahead = PF_AHEAD / (int64_t)sizeof(pf_b_t);
+  const int64_t cache_line = 64 / (int64_t)sizeof(pf_b_t);
   int64_t k = 0;
   for (; k + cache_line <= count; k += cache_line) {
-    /* Hardware follows a line to its end, behind which the next set of lines is read. */
-    const pf_b_t *next = w + k + ahead + (k + ahead < stride ? 0 : (lines - 1) * stride);
-#pragma GCC unroll 4
-    for (int l = 0; l < lines; l++) __builtin_prefetch(next + l * stride);
+    pf_prefetch_lines(lines, w + k, stride, k);
 #pragma GCC unroll 8
     for (int64_t v = 0; v < cache_line; v += PF_LANES) pf_dot_vectors(lines, w + k + v, stride, x + k + v, ld, acc);
   }
@@ -96,67 +106,7 @@ PF_ALWAYS_INLINE void pf_few_lines(const int lines, const uint8_t *line, int64_t
 }
 
 #if PF_HALVES
-
-#include <arm_neon.h>
-
-/* x times a power of two, as float16; gives the inverse of that. The largest becomes 256 to 512, far from both ends. */
-static float pf_round_to_halves(const float *x, int64_t k, float16_t *to) {
-  uint32_t most = 0; /* as bits, without the sign */
-  for (int64_t i = 0; i < k; i++) {
-    uint32_t bits;
-    __builtin_memcpy(&bits, x + i, 4);
-    bits &= 0x7fffffff;
-    most = bits > most ? bits : most;
-  }
-  const uint32_t exponent = most >> 23, power = exponent > 27 && exponent < 255 ? 262 - exponent : 127;
-  float factor;
-  __builtin_memcpy(&factor, &(uint32_t){power << 23}, 4);
-  for (int64_t i = 0; i < k; i++) to[i] = (float16_t)(x[i] * factor);
-  return 1 / factor;
-}
-
-/* out[t][l] = line l by row t; k is a multiple of 32. */
-PF_ALWAYS_INLINE void pf_half_lines(const int lines, const float16_t *w, int64_t stride, const float16_t *x, int64_t k, float *out,
-                                    int64_t out_ld) {
-  float32x4_t acc[PF_LINES][PF_FEW] = {{{0}}};
-  for (int64_t i = 0; i < k; i += 32) {
-    float16x8_t part[PF_LINES][PF_FEW];
-    const float16_t *next = w + i + PF_AHEAD / 2 + (i + PF_AHEAD / 2 < stride ? 0 : (lines - 1) * stride);
-#pragma GCC unroll 4
-    for (int l = 0; l < lines; l++) __builtin_prefetch(next + l * stride);
-#pragma GCC unroll 4
-    for (int v = 0; v < 32; v += 8)
-#pragma GCC unroll 4
-      for (int l = 0; l < lines; l++)
-#pragma GCC unroll 4
-        for (int t = 0; t < PF_FEW; t++) {
-          const float16x8_t a = vld1q_f16(w + l * stride + i + v), b = vld1q_f16(x + t * k + i + v);
-          part[l][t] = v ? vfmaq_f16(part[l][t], a, b) : vmulq_f16(a, b);
-        }
-#pragma GCC unroll 4
-    for (int l = 0; l < lines; l++)
-#pragma GCC unroll 4
-      for (int t = 0; t < PF_FEW; t++)
-        acc[l][t] += vcvt_f32_f16(vget_low_f16(part[l][t])) + vcvt_high_f32_f16(part[l][t]);
-  }
-  for (int l = 0; l < lines; l++)
-    for (int t = 0; t < PF_FEW; t++) out[t * out_ld + l] = vaddvq_f32(acc[l][t]);
-}
-
-/* As pf_few_lines, of which it takes lines whose sums are no numbers. */
-PF_ALWAYS_INLINE void pf_lines(const int lines, const uint8_t *line, int64_t stride, const float *x, const float16_t *halves,
-                               const float *inverse, int64_t k, float *out, int64_t out_ld) {
-  pf_half_lines(lines, (const float16_t *)line, stride / 2, halves, k, out, out_ld);
-  for (int l = 0; l < lines; l++) {
-    int numbers = 1;
-    for (int t = 0; t < PF_FEW; t++) {
-      out[t * out_ld + l] *= inverse[t];
-      numbers &= __builtin_fabsf(out[t * out_ld + l]) < __builtin_inff();
-    }
-    if (!numbers) pf_few_lines(1, line + l * stride, stride, x, k, out + l, out_ld);
-  }
-}
-
+#include "pf_half_lines.h"
 #endif
 
 /* One iteration is PF_COLS lines. */
@@ -164,9 +114,9 @@ PF_KERNEL(PF_GLUE(PF_NAME, _few)) {
   const int64_t k = arg[PF_K], block = arg[PF_COLS], stride = arg[PF_ROW_BYTES], most = arg[PF_ROWS];
   float *x = (float *)(buf[PF_SCRATCH] + arg[PF_WORKER_AT] + worker * arg[PF_WORKER_BYTES]), *out = x + most * k;
 #if PF_HALVES
-  float *inverse = out + most * block;
-  float16_t *halves = (float16_t *)(inverse + most);
-#define PF_DO_LINES(lines) pf_lines(lines, line, stride, x + t * k, halves + t * k, inverse + t, k, to + c, block)
+  int *exponent = (int *)(out + most * block);
+  float16_t *halves = (float16_t *)(exponent + most);
+#define PF_DO_LINES(lines) pf_lines(lines, line, stride, x + t * k, halves + t * k, exponent + t, k, to + c, block)
 #else
 #define PF_DO_LINES(lines) pf_few_lines(lines, line, stride, x + t * k, k, to + c, block)
 #endif
@@ -175,7 +125,7 @@ PF_KERNEL(PF_GLUE(PF_NAME, _few)) {
     for (int64_t t = 0; part.i != widened && t < part.height; t++) {
       pf_widen(pf_row_of(buf, arg, part.i + t), k, x + t * k);
 #if PF_HALVES
-      inverse[t] = pf_round_to_halves(x + t * k, k, halves + t * k);
+      exponent[t] = pf_scale_row(x + t * k, k, halves + t * k);
 #endif
     }
     widened = part.i;

@@ -127,13 +127,14 @@ PF_ALWAYS_INLINE void pf_store_words(uint32_t *to, __m512 even, __m512 odd) {
 
 /* Elements [k, end), of whole blocks, of a set of lines, as columns c to c + PF_LANES of the panel. */
 static void pf_unpack_set(const uint8_t *b, int64_t k, int64_t end, uint32_t *panel) {
-  for (b += k / PF_BLOCK * PF_BLOCK_BYTES * PF_LANES; k < end; k += PF_BLOCK, b += PF_BLOCK_BYTES * PF_LANES)
+  for (b += k / PF_BLOCK * PF_BLOCK_BYTES * PF_LANES; k < end; k += PF_BLOCK, b += PF_BLOCK_BYTES * PF_LANES) {
+    const pf_lane_head head = pf_lane_head_of(b);
 #pragma GCC unroll 16
     for (int s = 0; s < PF_BLOCK / PF_GROUP; s++, panel += PF_GROUP / 2 * PF_LINES) {
       pf_codes16 codes[PF_GROUP / 4];
       pf_floats scale, least = {0};
       pf_lane_codes(b, s, codes);
-      pf_lane_scales(b, s, &scale, &least);
+      pf_lane_scales(&head, s, &scale, &least);
       if (PF_OFFSET) least -= scale * PF_OFFSET;
 #pragma GCC unroll 8
       for (int i = 0; i < PF_GROUP / 4; i++) {
@@ -142,6 +143,7 @@ static void pf_unpack_set(const uint8_t *b, int64_t k, int64_t end, uint32_t *pa
         pf_store_words(to + PF_LINES, pf_lane_numbers(codes[i], 2, scale, least), pf_lane_numbers(codes[i], 3, scale, least));
       }
     }
+  }
 }
 
 #else

@@ -40,45 +40,54 @@ PF_ALWAYS_INLINE __m256i pf_products(__m256i sum, __m256i codes, __m256i x) {
 /* Of VPDPBUSD two start in a cycle and end five later: fewer than 10 sums would wait for themselves. */
 enum { PF_MR = PF_VNNI ? 6 : 4, PF_NR = PF_NV * PF_LANES };
 
-/* Sums of one plane begin with PF_START: as the bits of a float it is 1.5 * 2^23, so that subtracting that makes floats of
- * them. N1 and its like take two cycles to convert four integers. */
+/* Sums begin with PF_START: as the bits of a float it is 1.5 * 2^23, so that subtracting that makes floats of them, if they
+ * are below 2^22. N1 and its like take two cycles to convert four integers. */
 #if PF_SDOT
 #define PF_START 0x4b400000
-static const int32_t pf_zero_sum[4] = {PF_START, PF_START, PF_START, PF_START};
+#else
+#define PF_START 0
+#endif
+
+/* Whether planes are joined as integers, 128 high + low: the sums of the low plane begin with those of the high one, shifted. */
+#define PF_JOINED (PF_PLANES == 2 && (!PF_START || PF_IS(q4_0)))
+
+#if PF_SDOT
+enum { PF_FIRST = PF_JOINED ? PF_START >> 7 : PF_START };
+static const int32_t pf_first_sum[4] = {PF_FIRST, PF_FIRST, PF_FIRST, PF_FIRST};
 PF_ALWAYS_INLINE pf_ints pf_no_sum(void) {
   pf_ints sum;
-  __asm__ volatile("ldr %q0, %1" : "=w"(sum) : "m"(pf_zero_sum)); /* the vector units are busier than the loads */
+  __asm__ volatile("ld1 {%0.4s}, %1" : "=w"(sum) : "Q"(pf_first_sum)); /* the vector units are busier than the loads */
   return sum;
 }
 PF_ALWAYS_INLINE pf_floats pf_as_floats(pf_ints sum) { return (pf_floats)sum - 0x1.8p23f; }
 #else
-#define PF_START 0
 PF_ALWAYS_INLINE pf_ints pf_no_sum(void) { return (pf_ints){0}; }
 PF_ALWAYS_INLINE pf_floats pf_as_floats(pf_ints sum) { return __builtin_convertvector(sum, pf_floats); }
 #endif
 
 #if PF_SDOT
 
-/* In assembly, since gcc 12 copies sums between registers here: 12 copies for 64 products. */
-#define PF_ROW_WORD(row, i)                                                                                    \
-  "sdot %[s" #row "0].4s, %[a].16b, %[x" #row "].4b[" #i "]\n"                                                 \
-  "sdot %[s" #row "1].4s, %[b].16b, %[x" #row "].4b[" #i "]\n"
-#define PF_WORD(i, at)                                                                                         \
-  "ldr %q[a], [%[w], #" #at "]\n ldr %q[b], [%[w], #" #at " + 16]\n"                                           \
-  PF_ROW_WORD(0, i) PF_ROW_WORD(1, i) PF_ROW_WORD(2, i) PF_ROW_WORD(3, i)
+/* In assembly, since gcc 12 copies sums between registers here: 12 copies for 64 products. Two words of all lines come by
+ * one load, which wants neighbouring registers. */
+#define PF_ROW_WORD(row, i, left, right)                                                                       \
+  "sdot %[s" #row "0].4s, " left ".16b, %[x" #row "].4b[" #i "]\n"                                             \
+  "sdot %[s" #row "1].4s, " right ".16b, %[x" #row "].4b[" #i "]\n"
+#define PF_WORD(i, left, right)                                                                                \
+  PF_ROW_WORD(0, i, left, right) PF_ROW_WORD(1, i, left, right) PF_ROW_WORD(2, i, left, right) PF_ROW_WORD(3, i, left, right)
+#define PF_WORDS(i, j) "ld1 {v28.16b-v31.16b}, [%[w]], #64\n" PF_WORD(i, "v28", "v29") PF_WORD(j, "v30", "v31")
 PF_ALWAYS_INLINE void pf_dots(pf_ints (*sum)[PF_NV], const int8_t *w, const int8_t *x, int64_t ld) {
-  int8x16_t words[PF_MR], a, b;
+  int8x16_t words[PF_MR];
 #pragma GCC unroll 8
   for (int r = 0; r < PF_MR; r++) words[r] = vld1q_s8(x + r * ld);
-  __asm__(PF_WORD(0, 0) PF_WORD(1, 32) PF_WORD(2, 64) PF_WORD(3, 96)
+  __asm__ volatile(PF_WORDS(0, 1) PF_WORDS(2, 3)
           : [s00] "+w"(sum[0][0]), [s01] "+w"(sum[0][1]), [s10] "+w"(sum[1][0]), [s11] "+w"(sum[1][1]),
-            [s20] "+w"(sum[2][0]), [s21] "+w"(sum[2][1]), [s30] "+w"(sum[3][0]), [s31] "+w"(sum[3][1]),
-            [a] "=&w"(a), [b] "=&w"(b)
-          : [x0] "w"(words[0]), [x1] "w"(words[1]), [x2] "w"(words[2]), [x3] "w"(words[3]), [w] "r"(w),
-            "m"(*(const int8_t(*)[16 * PF_NR])w));
+            [s20] "+w"(sum[2][0]), [s21] "+w"(sum[2][1]), [s30] "+w"(sum[3][0]), [s31] "+w"(sum[3][1]), [w] "+r"(w)
+          : [x0] "w"(words[0]), [x1] "w"(words[1]), [x2] "w"(words[2]), [x3] "w"(words[3])
+          : "v28", "v29", "v30", "v31", "memory"); /* or gcc would load all words of x before, and spill sums */
 }
 #undef PF_ROW_WORD
 #undef PF_WORD
+#undef PF_WORDS
 
 #elif PF_VNNI || PF_MADD
 

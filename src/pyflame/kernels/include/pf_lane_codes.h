@@ -36,33 +36,57 @@ PF_ALWAYS_INLINE pf_floats pf_lane_halves(const uint8_t *b) {
 /* Byte `at` of each word, as a float. */
 PF_ALWAYS_INLINE pf_floats pf_lane_bytes(pf_codes16 words, const int at) {
 #ifdef __aarch64__
-  /* As pf_byte_floats: the second vector of the table has the upper byte of 2^23. */
-  const uint8x16x2_t table = {{(uint8x16_t)words, vreinterpretq_u8_u32(vdupq_n_u32(0x4b000000))}};
-  const uint32_t index = 0x13101000 + (uint32_t)at;
+  /* As pf_byte_floats; an index out of range leaves a byte of 2^23, which is loaded each time: the vector units are busier
+   * than the loads, and would copy it. */
+  static const uint32_t high[4] = {0x4b000000, 0x4b000000, 0x4b000000, 0x4b000000};
+  const uint32_t index = 0xffffff00 + (uint32_t)at;
   const uint32x4_t indices = {index, index + 4, index + 8, index + 12};
-  return (pf_floats)vqtbl2q_u8(table, vreinterpretq_u8_u32(indices)) - 0x1p23f;
+  uint8x16_t number;
+  __asm__ volatile("ld1 {%0.16b}, %1" : "=w"(number) : "Q"(high));
+  return (pf_floats)vqtbx1q_u8(number, (uint8x16_t)words, vreinterpretq_u8_u32(indices)) - 0x1p23f;
 #else
   return __builtin_convertvector((pf_ints)words >> 8 * at & 255, pf_floats);
 #endif
 }
 
-/* Scale and least number of group s. */
-PF_ALWAYS_INLINE void pf_lane_scales(const uint8_t *b, const int s, pf_floats *scale, pf_floats *least) {
+/* What the groups of a block share: `d` and `least` become scales and least numbers, by bytes of words where a block has
+ * a scale for each group: scales[s / 4], leasts[s / 4]. */
+typedef struct {
+  pf_floats d, least;
+  pf_codes16 scales[4], leasts[2];
+} pf_lane_head;
+
+PF_ALWAYS_INLINE pf_lane_head pf_lane_head_of(const uint8_t *b) {
 #define PF_AT(offset) (*(const pf_codes16 *)(b + (offset) * PF_LANES))
-  (void)s, (void)least;
+  pf_lane_head head;
 #if PF_IS(q4_k)
   const pf_codes16 first = PF_AT(4), second = PF_AT(8), third = PF_AT(12);
-  const pf_codes16 d = s < 4 ? first & 63 : (third & 15) | (first >> 2 & 48);
-  const pf_codes16 m = s < 4 ? second & 63 : third >> 4 | (second >> 2 & 48);
-  *scale = pf_lane_bytes(d, s % 4) * pf_lane_halves(b), *least = pf_lane_bytes(m, s % 4) * -pf_lane_halves(b + 2 * PF_LANES);
+  head.d = pf_lane_halves(b), head.least = -pf_lane_halves(b + 2 * PF_LANES);
+  head.scales[0] = first & 63, head.scales[1] = (third & 15) | (first >> 2 & 48);
+  head.leasts[0] = second & 63, head.leasts[1] = third >> 4 | (second >> 2 & 48);
 #elif PF_IS(q6_k)
-  const pf_codes16 d = PF_AT(192 + s / 4 * 4) ^ 128;
-  *scale = (pf_lane_bytes(d, s % 4) - 128) * pf_lane_halves(b + 208 * PF_LANES);
+  head.d = pf_lane_halves(b + 208 * PF_LANES);
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) head.scales[i] = PF_AT(192 + 4 * i) ^ 128;
 #else
-  *scale = pf_lane_halves(b);
-  if (PF_LEAST) *least = pf_lane_halves(b + 2 * PF_LANES);
+  head.d = pf_lane_halves(b);
+  if (PF_LEAST) head.least = pf_lane_halves(b + 2 * PF_LANES);
 #endif
 #undef PF_AT
+  return head;
+}
+
+/* Scale and least number of group s. */
+PF_ALWAYS_INLINE void pf_lane_scales(const pf_lane_head *head, const int s, pf_floats *scale, pf_floats *least) {
+  (void)s, (void)least;
+#if PF_IS(q4_k)
+  *scale = pf_lane_bytes(head->scales[s / 4], s % 4) * head->d, *least = pf_lane_bytes(head->leasts[s / 4], s % 4) * head->least;
+#elif PF_IS(q6_k)
+  *scale = (pf_lane_bytes(head->scales[s / 4], s % 4) - 128) * head->d;
+#else
+  *scale = head->d;
+  if (PF_LEAST) *least = head->least;
+#endif
 }
 
 #endif

@@ -22,6 +22,9 @@
 #ifndef PF_VNNI
 #define PF_VNNI 0
 #endif
+#ifndef PF_SDOT
+#define PF_SDOT 0
+#endif
 
 typedef int32_t pf_ints __attribute__((vector_size(PF_LANES * 4), aligned(4), may_alias));
 typedef float pf_floats __attribute__((vector_size(PF_LANES * 4), aligned(4), may_alias));
