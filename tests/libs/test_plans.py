@@ -587,3 +587,20 @@ def test_small_launches_of_many_sizes_are_not_tried_out(
     monkeypatch.setattr(pf.core.state.state, "many_sizes", True)
     report = pf.explain(pf.tensor(random(20, 40), device=str(NAME)) @ b, run=False)
     assert ("nothing was tried out" in report.launches[0].why) == small
+
+
+def test_a_call_must_gain_what_it_takes_the_host(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the host gives launches one by one; a jitted function's are replayed."""
+
+    def seconds(self: Any, best: float) -> float:
+        self.start()
+        return 2e-6 if any(not isinstance(run, list) for run in self._executable._runs) else 9e-6
+
+    monkeypatch.setattr("pyflame.engine.libraries.trial.Trial.seconds", seconds)
+    a, b = (pf.tensor(v, device=str(NAME)) for v in (A, B))
+    (launch,) = pf.explain(a @ b, run=False).launches
+    assert launch.implementation == "gemm_gpu" and "faster by less than its call takes the host" in launch.why
+    product = pf.jit(lambda x, y: x @ y)
+    product(a, b)
+    (launch,) = pf.explain(product, a, b).launches
+    assert launch.implementation == "hipBLASLt"

@@ -49,6 +49,7 @@ class State(threading.local):
         self.max_fused: int | None = None  # instead of PYFLAME_MAX_FUSED
         self.matrix_cores = True  # whether kernels may use a GPU's matrix instructions
         self.tune = True  # False: as PYFLAME_TUNE=0
+        self.one_by_one = False  # whether the host will give each launch of what is planned, as outside of jit
         self.many_sizes = False  # whether what is planned comes in so many sizes that small launches are not tried out
         self.autocast: Any = None  # the 16-bit DType inside pf.autocast
         self.recorder: list[Any] | None = None  # autograd replays a composite through this list

@@ -281,7 +281,7 @@ def _make_plan(graph: PendingGraph, device: Device) -> tuple[Plan, PlanRunner]:
     plan_stats.misses += 1
     started = time.perf_counter()
     many_sizes = _has_many_sizes(graph, device)
-    with trace.span("plan", f"{len(graph.order)} nodes"), mode(many_sizes=many_sizes):
+    with trace.span("plan", f"{len(graph.order)} nodes"), mode(one_by_one=True, many_sizes=many_sizes):
         plan = make_plan(graph, device)
     if device.gpu is None or many_sizes:
         resize.learn(graph, device, mode_of(device.id), plan)

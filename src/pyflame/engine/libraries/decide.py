@@ -57,6 +57,7 @@ OPENERS: dict[type, dict[str, dict[str, Opener]]] = {
     },
 }
 CONTESTED = ("matmul", "conv_general", "encoded_linear", "norm_linear")  # no library does the last two
+CALL_SECONDS = 15e-6  # that the host needs for a library's call, more than for a kernel
 SMALL_FLOPS = 2e9  # some 20 us of a large GPU: a trial takes a thousand times as long
 _MANY_SIZES = "small, and one of many sizes that such a graph comes in: nothing was tried out"
 APART = 32 << 20  # bytes behind which products that run beside each other use memory in between again
@@ -357,10 +358,19 @@ def _decide(plan: Draft, contest: Contest, device: GpuDevice) -> Choice:
         return Choice(ours.name, why="a graph is being captured: nothing can be tried out")
     try:
         timed = may_time()
-        return tuner().choose(candidates, key, measure if timed else None, check, expect, not state.deterministic)
+        choice = tuner().choose(candidates, key, measure if timed else None, check, expect, not state.deterministic)
+        return _with_host(choice, ours) if state.one_by_one else choice
     except OutOfMemoryError:
         buffers_of_trials.clear()
         return Choice(ours.name, why="no memory was left to try a library out")
+
+
+def _with_host(choice: Choice, ours: Candidate) -> Choice:
+    """The same where the host gives each launch: a library's call takes it longer than a kernel of ours."""
+    own, best = choice.seconds.get(ours.name), choice.seconds.get(choice.name)
+    if choice.name == ours.name or own is None or best is None or own - best > CALL_SECONDS:
+        return choice
+    return replace(choice, name=ours.name, why=f"{choice.name} is faster by less than its call takes the host")
 
 
 def key_of(launch: Launch, device: GpuDevice) -> Key:
