@@ -58,7 +58,7 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
     ("`torch._dynamo.config`, `torch._inductor.config`", "remember what is set, without effect"),
     ("`torch.library.custom_op` is opaque to compilers", "`pf.jit` traces it: it must be made of ops there"),
     ("`torch.profiler` shows ops", "shows kernels; all devices are recorded, the longest first"),
-    ("`as_strided` of any tensor", "of parts that lie row-major in memory, their own elements; overlapping: read only"),
+    ("`as_strided` where elements overlap can be written", "it can be read"),
     ("`topk`, `kthvalue`, `mode`, unstable `sort`: which of equals", "the first in order; PyTorch does not say which"),
     ("`out=` must have the result's dtype in some ops", "any dtype that can hold it, in all"),
     ("values of arguments are checked (`cov`'s weights)", "what would evaluate them is not, but for indices"),

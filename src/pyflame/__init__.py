@@ -276,7 +276,9 @@ _ROOMS = (
 )  # fmt: skip
 _ROCM_NAMES = ("device_count", "get_device", "get_device_info", "is_available", "set_device", "synchronize")
 _TORCH_NAMES = (
-    "_assert", "_assert_async", "_check", "are_deterministic_algorithms_enabled", "asarray", "BFloat16Tensor",
+    "_assert", "_assert_async", "_check", "_check_index", "_check_is_size", "_check_not_implemented",
+    "_check_tensor_all", "_check_tensor_all_with", "_check_type", "_check_value", "_check_with", "are_deterministic_algorithms_enabled",
+    "asarray", "BFloat16Tensor",
     "BoolTensor", "broadcast_shapes", "ByteTensor", "can_cast", "channels_last", "channels_last_3d", "CharTensor",
     "clear_autocast_cache", "contiguous_format", "default_generator", "DoubleTensor", "dtype", "e", "FloatTensor",
     "frombuffer", "get_autocast_cpu_dtype", "get_autocast_dtype", "get_autocast_gpu_dtype", "get_default_device",

@@ -222,11 +222,28 @@ def test_as_strided_of_parts() -> None:
         written[2:].as_strided((2,), (3,)).fill_(1.0)
         found.append(([v.tolist() for v in values], offsets, whole.grad.tolist(), written.tolist()))
     assert found[0] == found[1]
-    for part in (pf.arange(6)[2:4], pf.arange(6).view(2, 3).t(), pf.arange(3)[1:2].expand(4)):
-        with pytest.raises(pf.NotSupportedError, match="one behind the other"):
-            part.as_strided((2,), (3,))
-    with pytest.raises(pf.NotSupportedError, match="one behind the other"):
-        pf.arange(6)[2:4].as_strided((1,), (1,), 0)
+
+
+def test_as_strided_reads_the_memory_below_a_view() -> None:
+    """Longformer cuts overlapping windows of transposed states so."""
+    found = []
+    for library in (pf, torch):
+        whole = library.arange(12.0, requires_grad=True)
+        grid = (whole * 1.0).view(3, 4)
+        values = [
+            grid.t().as_strided((2, 2), (1, 4)), grid[1:].as_strided((2,), (5,)), grid[2:].as_strided((3,), (2,), 1),
+            grid[:, 1:3].view(3, 2, 1).as_strided((2, 3), (4, 1)), grid[1].expand(3, 4).as_strided((2,), (1,)),
+            grid.detach().t().as_strided((4,), (3,)),
+        ]  # fmt: skip
+        sum((v**2).sum() for v in values[:1]).backward()
+        written = library.zeros(3, 4)
+        written.t().as_strided((2, 2), (1, 8)).copy_(library.arange(4.0).view(2, 2))
+        found.append(([v.tolist() for v in values], whole.grad.tolist(), written.tolist(), values[5].requires_grad))
+    assert found[0] == found[1]
+    with pytest.raises(pf.ShapeError):
+        pf.arange(6)[2:4].as_strided((2,), (5,))
+    with pytest.raises(pf.NotSupportedError, match="dtype"):
+        pf.ones(4).view(pf.int32)[1:].as_strided((1,), (1,), 0)
 
 
 def _scaled(library: Any) -> Any:
