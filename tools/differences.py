@@ -58,6 +58,7 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
     ("`torch._dynamo.config`, `torch._inductor.config`", "remember what is set, without effect"),
     ("`torch.library.custom_op` is opaque to compilers", "`pf.jit` traces it: it must be made of ops there"),
     ("`torch.profiler` shows ops", "shows kernels; all devices are recorded, the longest first"),
+    ("`t.numpy()` can be written, and `t` sees it", "is read only: write to `t.numpy().copy()`"),
     ("`as_strided` where elements overlap can be written", "it can be read"),
     ("`topk`, `kthvalue`, `mode`, unstable `sort`: which of equals", "the first in order; PyTorch does not say which"),
     ("`out=` must have the result's dtype in some ops", "any dtype that can hold it, in all"),

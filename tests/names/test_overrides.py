@@ -507,3 +507,14 @@ def test_ops_of_compiled_libraries(lib: Any) -> None:
     twice = pf.library.custom_op("tests_compiled::twice", lambda x: pf.tensor(x.numpy() * 2), mutates_args=())
     assert twice(pf.ones(2)).tolist() == [2, 2]
     assert twice(pf.ones(3, device="null:gfx942")).shape == (3,)
+
+
+def test_as_subclass_is_not_asked(lib: Any) -> None:
+    """A class may come back to plain tensors by it from within, as MONAI's MetaTensor.clone does."""
+
+    class Kept(lib.Tensor):  # type: ignore[misc, name-defined]
+        def clone(self) -> Any:
+            return self.as_subclass(lib.Tensor).clone()
+
+    x = lib.ones(2).as_subclass(Kept)
+    assert type(x.as_subclass(lib.Tensor)) is lib.Tensor and type(x.clone()) is lib.Tensor

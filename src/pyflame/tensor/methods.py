@@ -121,6 +121,18 @@ def _axis(op: str, dim: int, tensor: Tensor) -> int:
 # --- conversions ------------------------------------------------------------------------------------------------------
 
 
+def parsed_to(args: tuple[Any, ...], dtype: object, device: object) -> tuple[Any, Any]:
+    """The dtype and the device that arguments of `to` ask for, None where they ask for none."""
+    for arg in args:
+        if isinstance(arg, Tensor):
+            dtype, device = arg.dtype, arg._node.meta.device if arg._node.meta.committed else device
+        elif isinstance(arg, (DeviceId, device_context)) or (isinstance(arg, str) and arg not in DTYPE_NAMES):
+            device = arg
+        elif arg is not None and not isinstance(arg, bool):  # to("cuda", True): non_blocking
+            dtype = arg
+    return None if dtype is None else as_dtype(dtype), device
+
+
 def to(
     self: Tensor,
     *args: Any,
@@ -138,19 +150,11 @@ def to(
     >>> pf.tensor([1.5]).to(pf.int32)
     tensor([1], dtype=pyflame.int32)
     """
-    for arg in args:
-        if isinstance(arg, Tensor):
-            dtype, device = arg.dtype, arg._node.meta.device if arg._node.meta.committed else device
-        elif isinstance(arg, (DeviceId, device_context)) or (isinstance(arg, str) and arg not in DTYPE_NAMES):
-            device = arg
-        elif isinstance(arg, bool):  # to("cuda", True): non_blocking
-            continue
-        elif arg is not None:
-            dtype = arg
+    wanted, device = parsed_to(args, dtype, device)
     out = self
     order_of("to", memory_format, self.ndim)
-    if dtype is not None and as_dtype(dtype) is not self.dtype:
-        out = FUNCTIONS["cast"](out, as_dtype(dtype))
+    if wanted is not None and wanted is not self.dtype:
+        out = FUNCTIONS["cast"](out, wanted)
     if device is not None:
         target = creation.target_of(device)
         meta = out._node.meta

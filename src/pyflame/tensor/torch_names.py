@@ -72,6 +72,7 @@ complex32, qint8, quint8, qint32 = (
     refused(name, "complex64 and int8 are there") for name in ("complex32", "qint8", "quint8", "qint32")
 )
 chalf = complex32
+PyTorchFileReader = refused("PyTorchFileReader", "pf.load reads files")
 sym_int, sym_float, sym_max, sym_min = int, float, max, min
 
 # --- questions --------------------------------------------------------------------------------------------------------
