@@ -11,7 +11,7 @@ from pyflame.core.device import DeviceId
 from pyflame.core.dtype import DType, as_dtype
 from pyflame.core.errors import ArgumentError, GradientError, ShapeError, type_name
 from pyflame.core.memory_format import contiguous_format, lies_in, order_of
-from pyflame.core.shape import contiguous_strides, normalize_axis
+from pyflame.core.shape import contiguous_strides, is_contiguous, normalize_axis
 from pyflame.core.state import mode, state
 from pyflame.engine.on_demand import evaluate
 from pyflame.engine.value import Value
@@ -83,7 +83,16 @@ def _set_imag(self: Tensor, value: Any) -> None:
 
 
 def stride(self: Tensor, dim: int | None = None) -> Any:
-    """How many elements apart neighbours along each axis lie in memory, as PyTorch would hold them. Evaluates it."""
+    """How many elements apart neighbours along each axis lie in memory, as PyTorch would hold them. Evaluates what is
+    no view."""
+    strides = _strides(self)
+    return strides if dim is None else strides[_axis("stride", dim, self)]
+
+
+def _strides(self: Tensor) -> Any:
+    root = views.root_of(self)
+    if root is not self and is_contiguous(root.shape, _known_strides(root)):
+        return views.strides(self)  # it may have been evaluated into memory of its own, which nobody is to see
     node = self._node
     if node.op.kind != LEAF:
         node = exchange(self, node, placed(node))
@@ -91,7 +100,7 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
     strides = node.data.strides or contiguous_strides(self.shape)
     if any(s == 0 and n > 1 for s, n in zip(strides, self.shape, strict=True)):  # one number stands for all of zeros(3)
         strides = views.strides(self)
-    return strides if dim is None else strides[_axis("stride", dim, self)]
+    return strides
 
 
 def contiguous_memory(self: Tensor, memory_format: Any = contiguous_format) -> bool:
