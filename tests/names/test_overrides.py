@@ -518,3 +518,31 @@ def test_as_subclass_is_not_asked(lib: Any) -> None:
 
     x = lib.ones(2).as_subclass(Kept)
     assert type(x.as_subclass(lib.Tensor)) is lib.Tensor and type(x.clone()) is lib.Tensor
+
+
+def test_new_with_arguments_of_its_own(lib: Any) -> None:
+    """geoopt's tensors: `__init__` gets the same arguments, and has nothing to do with them."""
+
+    class On(lib.Tensor):  # type: ignore[misc, name-defined]
+        def __new__(cls, data: Any, manifold: str = "flat") -> Any:
+            made = lib.Tensor._make_subclass(cls, data, data.requires_grad)
+            made.manifold = manifold
+            return made
+
+    class Weight(On, lib.nn.Parameter):  # type: ignore[misc, name-defined]
+        def __new__(cls, data: Any, manifold: str = "flat", requires_grad: bool = True) -> Any:
+            made = On._make_subclass(cls, On(data, manifold=manifold), requires_grad)
+            made.manifold = manifold
+            return made
+
+    w = Weight(lib.ones(2), manifold="ball")
+    assert (w.manifold, w.requires_grad, w.tolist(), isinstance(w, lib.nn.Parameter)) == (
+        "ball",
+        True,
+        [1.0, 1.0],
+        True,
+    )
+
+
+def test_type_of_the_class_is_the_default_dtype(lib: Any) -> None:
+    assert (lib.arange(2) > 0).type(lib.Tensor).dtype is lib.float32

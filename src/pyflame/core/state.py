@@ -51,6 +51,7 @@ class State(threading.local):
         self.tune = True  # False: as PYFLAME_TUNE=0
         self.autocast: Any = None  # the 16-bit DType inside pf.autocast
         self.recorder: list[Any] | None = None  # autograd replays a composite through this list
+        self.keeps_tape = False  # whether a backward pass leaves its tape to another one
         self.in_backward = False  # whether gradients are being computed
         self.tracer: Any = None  # transform.jit
         self.streams: Any = None  # core.generator.Streams: random streams that a checkpoint records or repeats

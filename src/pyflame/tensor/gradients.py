@@ -211,7 +211,7 @@ def _walk(
     """The backward pass; to these alone, where they are given."""
     from pyflame.autograd.walk import backward  # here: programs that only infer need none of it
 
-    keep = create_graph if retain_graph is None else retain_graph
+    keep = state.keeps_tape or (create_graph if retain_graph is None else retain_graph)
     return backward(roots, retain_graph=keep, create_graph=create_graph, entries=entries, only=only)
 
 

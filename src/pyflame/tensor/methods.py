@@ -212,6 +212,8 @@ def type_(self: Tensor, dtype: object = None) -> Any:
         room, _, name = dtype.rpartition(".")
         dtype = getattr(torch_names, name, dtype)
         dtype = dtype.on("cuda") if room.endswith("cuda") and isinstance(dtype, torch_names.TensorType) else dtype
+    if dtype is Tensor:  # PyTorch's name of its default type
+        dtype = dt.get_default_dtype()
     return to(self, dtype=dtype, device=getattr(dtype, "place", None))
 
 
