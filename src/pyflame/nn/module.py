@@ -20,7 +20,7 @@ from pyflame.nn.printing import tree
 from pyflame.nn.state_dict import StateDictMethods
 from pyflame.tensor import Tensor
 from pyflame.tensor.arguments import typed_init
-from pyflame.tensor.creation import empty_like
+from pyflame.tensor.creation import empty_like, full_like
 from pyflame.tensor.methods import gpu_named, parsed_to
 from pyflame.tensor.sparse import SparseTensor
 
@@ -354,7 +354,7 @@ class Module(HookMethods, StateDictMethods):
             if set_to_none:  # not asked whether there is one: a jitted step that begins so serves both cases
                 parameter.grad = None
             elif parameter.grad is not None:
-                parameter.grad = parameter.grad._snapshot().zero_()
+                parameter.grad._rebind(full_like(parameter.grad, 0))  # in place: a part of a buffer stays one
 
     # --- changes of all at once -------------------------------------------------------------------------------------
 
@@ -382,7 +382,9 @@ class Module(HookMethods, StateDictMethods):
         """
         wanted, device = parsed_to(args, dtype, device)
         if wanted is not None and not wanted.has_gradient:
-            raise DTypeError(f"[to] expected a floating-point or complex dtype for a module but got {wanted.name}")
+            raise DTypeError(
+                f"[to] expected a floating-point dtype, or a complex one, for a module but got {wanted.name}"
+            )
 
         def change(t: Tensor) -> Tensor:
             fits = memory_format is not None and RANKS.get(memory_format, t.ndim) == t.ndim

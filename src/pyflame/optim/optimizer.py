@@ -288,7 +288,7 @@ class Optimizer(Rule, HookMethods, PublicState):
                 if set_to_none:  # not asked whether there is one: a jitted step that begins so serves both cases
                     p.grad = None
                 elif p.grad is not None:
-                    p.grad = full_like(p.grad, 0)
+                    p.grad._rebind(full_like(p.grad, 0))
 
     # --- saving and loading -----------------------------------------------------------------------------------------
 

@@ -182,7 +182,7 @@ def accumulate(cell: Tensor, node: Node, entry: Entry | Leaf | None) -> None:
     if cell.grad is None:
         cell.grad = Tensor(node, entry)
     elif entry is None and cell.grad._tape is None:
-        cell.grad = Tensor(F.add(read(cell.grad), node))
+        cell.grad._rebind(Tensor(F.add(read(cell.grad), node)))  # who holds it, as a part of a buffer, sees the sum
     else:
         cell.grad = cell.grad + Tensor(node, entry)
 
