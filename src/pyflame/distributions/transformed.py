@@ -40,7 +40,7 @@ class Named(TransformedDistribution):
         ):  # Pyro's LogNormal gives a base of its own, and passes by ours
             for name in self.names:
                 setattr(self, name, getattr(values[0], name))
-            super().__init__(*values, validate_args=validate_args)
+            super().__init__(values[0], values[1], validate_args)
             return
         for name, value in zip(self.names, broadcast_all(*values), strict=True):
             setattr(self, name, value)

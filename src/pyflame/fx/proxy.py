@@ -25,7 +25,7 @@ class Proxy:
 
     def __init__(self, node: Node, tracer: Any = None) -> None:
         self.node = node
-        self.tracer = GraphAppendingTracer(node.graph) if tracer is None else tracer
+        self.tracer: Any = GraphAppendingTracer(node.graph) if tracer is None else tracer
 
     def __repr__(self) -> str:
         return f"Proxy({self.node.name})"

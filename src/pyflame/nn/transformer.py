@@ -76,7 +76,7 @@ class _Layer(Module):
         """x + block(x) with the norm of this number, which comes first or last."""
         norm = self._modules[f"norm{number}"]
         assert norm is not None
-        return x + block(norm(x)) if self.norm_first else norm(x + block(x))  # type: ignore[no-any-return]
+        return x + block(norm(x)) if self.norm_first else norm(x + block(x))
 
     # The blocks have PyTorch's names and arguments: subclasses put their own in their place.
 

@@ -62,7 +62,7 @@ def _init_after_new(cls: type) -> Callable[..., None]:
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         if not hasattr(self, "_node"):
-            super(cls, self).__init__(*args, **kwargs)  # type: ignore[misc]
+            super(cls, self).__init__(*args, **kwargs)  # type: ignore[arg-type]
 
     return __init__
 
