@@ -1,11 +1,16 @@
 """The few names of torch._C that programs use."""
 
+from typing import Any
+
 from pyflame.core.state import state
-from pyflame.core.torch_paths import below
+from pyflame.core.torch_paths import below, refused
+from pyflame.tensor.devices import device as as_device
+from pyflame.tensor.methods import parsed_to
 from pyflame.tensor.overrides import DisableTorchFunction, DisableTorchFunctionSubclass
 from pyflame.tensor.overrides import disabled_torch_function as _disabled_torch_function_impl
 from pyflame.tensor.tensor import Tensor
 
+Value = refused("Value", "pf.explain shows what a function computes")  # by which libraries annotate
 __path__: list[str] = []  # torch has files below this path, and core/torch_paths.py finds them
 __getattr__ = below("_C")
 _TensorMeta = type(Tensor)
@@ -25,6 +30,24 @@ def _get_tracing_state() -> object:
     return state.tracer
 
 
+class _nn:
+    """torch._C._nn, of which libraries use one name."""
+
+    @staticmethod
+    def _parse_to(
+        *args: Any, dtype: object = None, device: object = None, non_blocking: bool = False, memory_format: Any = None
+    ) -> tuple[Any, Any, bool, Any]:
+        """What arguments of `Module.to` ask for: device, dtype, non_blocking, memory_format."""
+        wanted, place = parsed_to(args, dtype, device)
+        blocking = [arg for arg in args if isinstance(arg, bool)]
+        return (
+            None if place is None else as_device(place),
+            wanted,
+            blocking[0] if blocking else non_blocking,
+            memory_format,
+        )
+
+
 __all__ = [
     "DisableTorchFunction",
     "DisableTorchFunctionSubclass",
@@ -32,4 +55,5 @@ __all__ = [
     "_disabled_torch_function_impl",
     "_get_tracing_state",
     "_log_api_usage_once",
+    "_nn",
 ]

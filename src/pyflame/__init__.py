@@ -276,7 +276,10 @@ _ROOMS = (
 )  # fmt: skip
 _ROCM_NAMES = ("device_count", "get_device", "get_device_info", "is_available", "set_device", "synchronize")
 _TORCH_NAMES = (
-    "_assert", "_assert_async", "_check", "are_deterministic_algorithms_enabled", "asarray", "BFloat16Tensor",
+    "_assert", "_assert_async", "_check", "_check_index", "_check_is_size", "_check_not_implemented",
+    "_check_tensor_all", "_check_tensor_all_with", "_check_type", "_check_value", "_check_with",
+    "are_deterministic_algorithms_enabled",
+    "asarray", "BFloat16Tensor",
     "BoolTensor", "broadcast_shapes", "ByteTensor", "can_cast", "channels_last", "channels_last_3d", "CharTensor",
     "clear_autocast_cache", "contiguous_format", "default_generator", "DoubleTensor", "dtype", "e", "FloatTensor",
     "frombuffer", "get_autocast_cpu_dtype", "get_autocast_dtype", "get_autocast_gpu_dtype", "get_default_device",
@@ -291,7 +294,7 @@ _TORCH_NAMES = (
     "Size", "strided", "sym_float", "sym_int", "sym_max", "sym_min", "SymBool", "SymFloat", "SymInt", "typename",
     "use_deterministic_algorithms",
 )  # fmt: skip
-_NO_DTYPES = ("chalf", "complex32", "qint32", "qint8", "quint8")
+_NO_DTYPES = ("PyTorchFileReader", "chalf", "complex32", "qint32", "qint8", "quint8")
 _LAYOUTS = ("jagged", "sparse_bsc", "sparse_bsr", "sparse_coo", "sparse_csc", "sparse_csr")
 _SIGNALS = (
     "bartlett_window", "blackman_window", "hamming_window", "hann_window", "istft", "kaiser_window", "stft",
@@ -350,6 +353,7 @@ _LATER = {
     "sparse_coo_tensor": ("tensor.sparse", "sparse_coo_tensor"),
     "sparse_csr_tensor": ("tensor.sparse_csr", "sparse_csr_tensor"),
     **{name: ("tensor.torch_names", name) for name in (*_LAYOUTS, *_NO_DTYPES)},
+    **{name: ("transform.torch_jit", name) for name in ("ScriptFunction", "ScriptModule")},
     "spmm": ("tensor.sparse", "spmm"),
     **{name: ("tensor.torch_statistics", name) for name in ("histogram", "histogramdd", "pdist")},
     **{name: ("tensor.old_linalg", name) for name in _OLD_LINALG},

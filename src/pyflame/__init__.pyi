@@ -327,6 +327,7 @@ from pyflame.tensor.torch_names import FloatTensor as FloatTensor
 from pyflame.tensor.torch_names import HalfTensor as HalfTensor
 from pyflame.tensor.torch_names import IntTensor as IntTensor
 from pyflame.tensor.torch_names import LongTensor as LongTensor
+from pyflame.tensor.torch_names import PyTorchFileReader as PyTorchFileReader
 from pyflame.tensor.torch_names import ShortTensor as ShortTensor
 from pyflame.tensor.torch_names import Size as Size
 from pyflame.tensor.torch_names import SymBool as SymBool
@@ -335,6 +336,14 @@ from pyflame.tensor.torch_names import SymInt as SymInt
 from pyflame.tensor.torch_names import _assert as _assert
 from pyflame.tensor.torch_names import _assert_async as _assert_async
 from pyflame.tensor.torch_names import _check as _check
+from pyflame.tensor.torch_names import _check_index as _check_index
+from pyflame.tensor.torch_names import _check_is_size as _check_is_size
+from pyflame.tensor.torch_names import _check_not_implemented as _check_not_implemented
+from pyflame.tensor.torch_names import _check_tensor_all as _check_tensor_all
+from pyflame.tensor.torch_names import _check_tensor_all_with as _check_tensor_all_with
+from pyflame.tensor.torch_names import _check_type as _check_type
+from pyflame.tensor.torch_names import _check_value as _check_value
+from pyflame.tensor.torch_names import _check_with as _check_with
 from pyflame.tensor.torch_names import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
 from pyflame.tensor.torch_names import asarray as asarray
 from pyflame.tensor.torch_names import broadcast_shapes as broadcast_shapes
@@ -418,6 +427,8 @@ from pyflame.transform import explain as explain
 from pyflame.transform import grad as grad
 from pyflame.transform import jit as jit
 from pyflame.transform import value_and_grad as value_and_grad
+from pyflame.transform.torch_jit import ScriptFunction as ScriptFunction
+from pyflame.transform.torch_jit import ScriptModule as ScriptModule
 from pyflame.transform.vmap import vmap as vmap
 
 TensorLike: TypeAlias = Tensor | np.ndarray[Any, Any] | builtins.float
@@ -464,9 +475,12 @@ __all__ = [
     "NotSupportedError",
     "OutOfMemoryError",
     "PyFlameError",
+    "PyTorchFileReader",
     "QueueFullError",
     "RequestCancelledError",
     "RequestTimeoutError",
+    "ScriptFunction",
+    "ScriptModule",
     "ShapeError",
     "ShortTensor",
     "Size",
@@ -485,6 +499,14 @@ __all__ = [
     "_assert",
     "_assert_async",
     "_check",
+    "_check_index",
+    "_check_is_size",
+    "_check_not_implemented",
+    "_check_tensor_all",
+    "_check_tensor_all_with",
+    "_check_type",
+    "_check_value",
+    "_check_with",
     "_int_mm",
     "absolute",
     "accelerator",

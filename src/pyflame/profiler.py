@@ -17,9 +17,13 @@ from typing import Any
 
 from pyflame.core.atomic import write_atomic
 from pyflame.core.errors import ArgumentError
+from pyflame.core.torch_paths import refused
 from pyflame.engine.devices import opened
 from pyflame.profiling import Profile
 from pyflame.profiling import annotate as record_function
+
+EventList = refused("EventList", "profile.key_averages gives a report")  # by which libraries annotate
+emit_nvtx = refused("emit_nvtx", "pf.cuda.nvtx has ranges of the program's own")
 
 __all__ = [
     "ProfilerAction", "ProfilerActivity", "kineto_available", "profile", "record_function", "schedule",

@@ -389,3 +389,21 @@ def test_text_shows_a_parameter_of_one_number() -> None:
     ours, theirs = (t.distributions.Laplace(t.zeros(1), t.ones(1)) for t in (pf, torch))
     assert repr(ours) == repr(theirs) == "Laplace(loc: tensor([0.]), scale: tensor([1.]))"
     assert repr(pf.distributions.Laplace(pf.zeros(2), pf.ones(2))) == "Laplace(loc: (2,), scale: (2,))"
+
+
+@pytest.mark.parametrize("lib", [pf, torch], ids=["pyflame", "torch"])
+def test_a_subclass_with_a_base_of_its_own(lib: Any) -> None:
+    """Pyro's LogNormal passes by torch's, to give TransformedDistribution a Normal of its own."""
+    D = lib.distributions
+
+    class Base(D.Normal):  # type: ignore[misc, name-defined]
+        pass
+
+    class LogNormal(D.LogNormal):  # type: ignore[misc, name-defined]
+        def __init__(self, loc: Any, scale: Any) -> None:
+            super(D.LogNormal, self).__init__(Base(loc, scale), D.transforms.ExpTransform())
+
+    d = LogNormal(0.5, 0.25)
+    assert isinstance(d.base_dist, Base) and float(d.loc) == 0.5 and float(d.scale) == 0.25
+    expected = torch.distributions.LogNormal(0.5, 0.25).log_prob(torch.tensor(1.5))
+    np.testing.assert_allclose(float(d.log_prob(lib.tensor(1.5))), float(expected), rtol=1e-5)

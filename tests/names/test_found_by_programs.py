@@ -195,6 +195,68 @@ def test_walking_along_the_tape(library: Any) -> None:
     assert not hasattr(y.grad_fn, "variable") and "ExpBackward0" in repr(y.grad_fn)
 
 
+def test_names_of_steps_along_the_tape() -> None:
+    found = []
+    for library in (pf, torch):
+
+        class Cube(library.autograd.Function):  # type: ignore[misc, name-defined]
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                return x**3
+
+            @staticmethod
+            def backward(ctx: Any, g: Any) -> Any:
+                return g
+
+        x = library.ones(2, 2, requires_grad=True)
+        nn = library.nn
+        made = [
+            x / 2, x @ x, x[None] @ x[None], x.sum(), x.view(4), x**2, x**3.5, x.std(), x.norm(), x.cumsum(0),
+            x.double(),
+            nn.functional.layer_norm(x, (2,)), nn.Linear(2, 2)(x), nn.Linear(2, 2, bias=False)(x), Cube.apply(x),
+        ]  # fmt: skip
+        found.append([type(y.grad_fn).__name__ for y in made])
+    # PyTorch makes a view of what its product over batches gives
+    assert found[0] == [name if i != 2 else "BmmBackward0" for i, name in enumerate(found[1])]
+
+
+def test_numbers_to_complex_powers() -> None:
+    found = []
+    for library in (pf, torch):
+        x = library.tensor([2.0, 0.5], dtype=library.float64, requires_grad=True)
+        y = x**1j + 2j**x + library.pow(x, 0.5 + 1j)
+        library.view_as_real(y).sum().backward()
+        values = [y, library.tensor([2, 3]) ** 1j, 1j ** library.ones(2), library.tensor([True]) ** 1j]
+        found.append(([v.detach().numpy() for v in values], x.grad.numpy()))
+    for ours, theirs in zip([*found[0][0], found[0][1]], [*found[1][0], found[1][1]], strict=True):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_limits_print_as_theirs() -> None:
+    for name in ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "complex64"):
+        ours, theirs = pf.finfo(getattr(pf, name)), torch.finfo(getattr(torch, name))
+        assert repr(ours) == repr(theirs) and ours.resolution == theirs.resolution
+    for name in ("uint8", "int8", "int32", "int64"):
+        assert repr(pf.iinfo(getattr(pf, name))) == repr(torch.iinfo(getattr(torch, name)))
+
+
+def test_checks_with_errors_of_their_own() -> None:
+    for library in (pf, torch):
+        for name, error in (("value", ValueError), ("type", TypeError), ("index", IndexError)):
+            getattr(library, f"_check_{name}")(True, lambda: "no")
+            with pytest.raises(error, match="said"):
+                getattr(library, f"_check_{name}")(False, lambda: "said")
+        library._check_is_size(3)
+        library._check_tensor_all(library.ones(2) > 0)
+        with pytest.raises(ValueError, match="said"):
+            library._check_tensor_all_with(ValueError, library.ones(2) > 1, lambda: "said")
+        with pytest.raises(TypeError):
+            library._check_tensor_all(library.ones(2))
+        with pytest.raises(RuntimeError):
+            library._check_is_size(-1)
+
+
 @pytest.mark.parametrize(
     "make", ["LSTM(1, 2, 2, proj_size=1)", "GRU(1, 2, bidirectional=True)", "RNN(1, 1, 1, 'relu')"]
 )
@@ -222,11 +284,28 @@ def test_as_strided_of_parts() -> None:
         written[2:].as_strided((2,), (3,)).fill_(1.0)
         found.append(([v.tolist() for v in values], offsets, whole.grad.tolist(), written.tolist()))
     assert found[0] == found[1]
-    for part in (pf.arange(6)[2:4], pf.arange(6).view(2, 3).t(), pf.arange(3)[1:2].expand(4)):
-        with pytest.raises(pf.NotSupportedError, match="one behind the other"):
-            part.as_strided((2,), (3,))
-    with pytest.raises(pf.NotSupportedError, match="one behind the other"):
-        pf.arange(6)[2:4].as_strided((1,), (1,), 0)
+
+
+def test_as_strided_reads_the_memory_below_a_view() -> None:
+    """Longformer cuts overlapping windows of transposed states so."""
+    found = []
+    for library in (pf, torch):
+        whole = library.arange(12.0, requires_grad=True)
+        grid = (whole * 1.0).view(3, 4)
+        values = [
+            grid.t().as_strided((2, 2), (1, 4)), grid[1:].as_strided((2,), (5,)), grid[2:].as_strided((3,), (2,), 1),
+            grid[:, 1:3].view(3, 2, 1).as_strided((2, 3), (4, 1)), grid[1].expand(3, 4).as_strided((2,), (1,)),
+            grid.detach().t().as_strided((4,), (3,)),
+        ]  # fmt: skip
+        sum((v**2).sum() for v in values[:1]).backward()
+        written = library.zeros(3, 4)
+        written.t().as_strided((2, 2), (1, 8)).copy_(library.arange(4.0).view(2, 2))
+        found.append(([v.tolist() for v in values], whole.grad.tolist(), written.tolist(), values[5].requires_grad))
+    assert found[0] == found[1]
+    with pytest.raises(pf.ShapeError):
+        pf.arange(6)[2:4].as_strided((2,), (5,))
+    with pytest.raises(pf.NotSupportedError, match="dtype"):
+        pf.ones(4).view(pf.int32)[1:].as_strided((1,), (1,), 0)
 
 
 def _scaled(library: Any) -> Any:

@@ -218,3 +218,18 @@ def test_tables_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["opcode", "name", "target", "args", "kwargs"]
     assert lines[3].split() == ["call_module", "_0", "0", "(input_1,)", "{}"]
+
+
+@BOTH
+def test_graphs_built_by_hand(library: Any) -> None:
+    """e3nn and opt_einsum_fx write their products so."""
+    graph = library.fx.Graph()
+    tracer = library.fx.proxy.GraphAppendingTracer(graph)
+    x, w = (library.fx.Proxy(graph.placeholder(name), tracer) for name in "xw")
+    y = library.einsum("ij,jk->ik", x.reshape(2, 3), w)
+    graph.output((library.cat([y, library.relu(-y)], dim=-1) * 2).node)
+    graph.lint()
+    module = library.fx.GraphModule({}, graph, "product")
+    assert module(library.arange(6.0), library.ones(3, 2)).tolist() == [[6.0, 6.0, 0.0, 0.0], [24.0, 24.0, 0.0, 0.0]]
+    alone = library.fx.Proxy(library.fx.Graph().placeholder("x"))
+    assert (alone + 1).node.op == "call_function"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import importlib
 import inspect
 import re
@@ -38,6 +40,19 @@ IMPORTS = [
     "import torch._dynamo; torch._dynamo.config.suppress_errors = True",
     "import torch._inductor.config; torch._inductor.config.triton.unique_kernel_names = True",
     "from torch.utils._pytree import register_pytree_node",
+    "from torch.utils._pytree import SUPPORTED_NODES, LeafSpec, _get_node_type, _namedtuple_flatten",
+    "from torch.nn.utils.clip_grad import clip_grad_norm_",
+    "from torch.nn.utils.convert_parameters import parameters_to_vector",
+    "from torch.nn.utils.memory_format import convert_conv2d_weight_memory_format",
+    "from torch.nn.parallel.parallel_apply import parallel_apply",
+    "from torch.nn.parallel.replicate import replicate",
+    "from torch.autograd.anomaly_mode import detect_anomaly",
+    "from torch.autograd.graph import Node",
+    "from torch.autograd.profiler import EventList, emit_nvtx",
+    "from torch import PyTorchFileReader, ScriptFunction, ScriptModule",
+    "from torch._C import Value, _nn",
+    "from torch.distributed import ReduceOp; ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR",
+    "import torch; torch.autograd.Function.jvp",
     "from torch.distributed.rpc import RRef, rpc_sync",
     "from torch.distributed.elastic.multiprocessing.errors import record",
     "from torch.distributed.tensor import DTensor",
@@ -183,3 +198,40 @@ def test_trees_of_other_classes() -> None:
         tree.register_pytree_node(kind, lambda p: ([p.a, p.b], type(p)), lambda parts, context: context(*parts))
         made = tree.tree_map(lambda x: x * 2, {"x": kind(1, [2, 3])})["x"]
         assert (made.a, made.b) == (2, [4, 6])
+
+
+def test_what_to_asks_for() -> None:
+    """Lightning's modules read it, to remember their device and dtype."""
+    found = []
+    for library in (pf, torch):
+        parse = library._C._nn._parse_to
+        asked = [
+            parse("cpu"), parse(library.float16), parse(library.device("cpu"), library.float32, True),
+            parse(library.ones(2).double().to("cpu")), parse(device="cpu", dtype=library.float64), parse(None),
+        ]  # fmt: skip
+        found.append([[str(part).removeprefix("pyflame.").removeprefix("torch.") for part in a] for a in asked])
+        assert library.nn.Linear(2, 2).to(library.complex64).weight.dtype is library.complex64
+    assert found[0] == found[1]
+
+
+def test_dtypes_are_leaves() -> None:
+    """Lightning and others walk through the fields of dataclasses, and refuse those that are frozen."""
+    assert not dataclasses.is_dataclass(pf.float32) and not dataclasses.is_dataclass(torch.float32)
+
+
+def test_trees_are_of_the_types_that_are_registered() -> None:
+    class Named(dict):  # type: ignore[type-arg]
+        pass
+
+    point = collections.namedtuple("point", "a b")
+    trees = [
+        [1, (2, {"a": 3})], Named(a=1), point(1, [2]), collections.OrderedDict(z=1, a=2),
+        collections.defaultdict(list, {"k": [1]}), collections.deque([1, 2], maxlen=3), 5, None, [],
+    ]  # fmt: skip
+    for tree in trees:
+        ours, theirs = (
+            (leaves, isinstance(spec, library.LeafSpec), spec.num_leaves, library.tree_unflatten(leaves, spec))
+            for library in (pf.utils._pytree, torch.utils._pytree)
+            for leaves, spec in [library.tree_flatten(tree)]
+        )
+        assert ours == theirs and type(ours[-1]) is type(theirs[-1])

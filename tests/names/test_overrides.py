@@ -507,3 +507,42 @@ def test_ops_of_compiled_libraries(lib: Any) -> None:
     twice = pf.library.custom_op("tests_compiled::twice", lambda x: pf.tensor(x.numpy() * 2), mutates_args=())
     assert twice(pf.ones(2)).tolist() == [2, 2]
     assert twice(pf.ones(3, device="null:gfx942")).shape == (3,)
+
+
+def test_as_subclass_is_not_asked(lib: Any) -> None:
+    """A class may come back to plain tensors by it from within, as MONAI's MetaTensor.clone does."""
+
+    class Kept(lib.Tensor):  # type: ignore[misc, name-defined]
+        def clone(self) -> Any:
+            return self.as_subclass(lib.Tensor).clone()
+
+    x = lib.ones(2).as_subclass(Kept)
+    assert type(x.as_subclass(lib.Tensor)) is lib.Tensor and type(x.clone()) is lib.Tensor
+
+
+def test_new_with_arguments_of_its_own(lib: Any) -> None:
+    """geoopt's tensors: `__init__` gets the same arguments, and has nothing to do with them."""
+
+    class On(lib.Tensor):  # type: ignore[misc, name-defined]
+        def __new__(cls, data: Any, manifold: str = "flat") -> Any:
+            made = lib.Tensor._make_subclass(cls, data, data.requires_grad)
+            made.manifold = manifold
+            return made
+
+    class Weight(On, lib.nn.Parameter):  # type: ignore[misc, name-defined]
+        def __new__(cls, data: Any, manifold: str = "flat", requires_grad: bool = True) -> Any:
+            made = On._make_subclass(cls, On(data, manifold=manifold), requires_grad)
+            made.manifold = manifold
+            return made
+
+    w = Weight(lib.ones(2), manifold="ball")
+    assert (w.manifold, w.requires_grad, w.tolist(), isinstance(w, lib.nn.Parameter)) == (
+        "ball",
+        True,
+        [1.0, 1.0],
+        True,
+    )
+
+
+def test_type_of_the_class_is_the_default_dtype(lib: Any) -> None:
+    assert (lib.arange(2) > 0).type(lib.Tensor).dtype is lib.float32

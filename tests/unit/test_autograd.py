@@ -500,3 +500,26 @@ def test_gradients_from_threads() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(work, range(16))) == [2.0 * n + 1 for n in range(16)]
+
+
+@pytest.mark.parametrize("lib", [pf, pytest.param(torch, marks=needs_torch)], ids=["pyflame", "torch"])
+def test_gradients_accumulate_in_place(lib: Any) -> None:
+    """Whoever holds a gradient sees the sum: programs keep them all in one buffer."""
+    x = lib.ones(3, requires_grad=True)
+    (x * 2).sum().backward()
+    held = x.grad
+    (x * 3).sum().backward()
+    assert held is x.grad and held.tolist() == [5.0] * 3
+    flat, layer = lib.zeros(6), lib.nn.Linear(2, 2)
+    layer.weight.grad, layer.bias.grad = flat[:4].view(2, 2), flat[4:]
+    optimizer = lib.optim.SGD(layer.parameters(), lr=0.1)
+    for clear in (optimizer.zero_grad, layer.zero_grad):
+        layer(lib.ones(3, 2)).sum().backward()
+        assert flat.tolist() == [3.0] * 6
+        clear(set_to_none=False)
+        assert flat.tolist() == [0.0] * 6
+    y = lib.ones(2, requires_grad=True)
+    (y**3).sum().backward(create_graph=True)
+    before = y.grad
+    (y**2).sum().backward(create_graph=True)
+    assert before.tolist() == [3.0, 3.0] and y.grad.tolist() == [5.0, 5.0]

@@ -75,3 +75,14 @@ def test_grad_and_value() -> None:
 def test_refusals(call: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         call()
+
+
+@pytest.mark.parametrize("lib", [pf, torch], ids=["pyflame", "torch"])
+def test_examples_go_back_along_one_tape(lib: Any) -> None:
+    """torchjd's Jacobians: the tape is freed behind the last example, as behind the one batched walk of PyTorch."""
+    x = lib.arange(3.0).requires_grad_()
+    y = x**2
+    rows = lib.vmap(lambda g: lib.autograd.grad(y, x, g)[0])(lib.eye(3))
+    assert rows.tolist() == [[0.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 4.0]]
+    with pytest.raises(RuntimeError):
+        lib.autograd.grad(y, x, lib.ones(3))

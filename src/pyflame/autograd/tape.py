@@ -97,9 +97,12 @@ def entry_of(node: Node, parents: tuple[Entry | Leaf | None, ...]) -> Entry:
 class Joint(Entry):
     """A function with a gradient of its own: its rule sees the gradients of all results at once."""
 
-    __slots__ = ("__weakref__", "collected", "rule")
+    __slots__ = ("__weakref__", "collected", "name", "rule")
 
-    def __init__(self, rule: JointRule, parents: tuple[Entry | Leaf | None, ...], metas: tuple[Meta, ...]) -> None:
+    def __init__(
+        self, name: str, rule: JointRule, parents: tuple[Entry | Leaf | None, ...], metas: tuple[Meta, ...]
+    ) -> None:
+        self.name = name
         self.age = next(_ages)
         self.rule = rule
         self.parents = parents

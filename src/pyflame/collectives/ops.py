@@ -37,6 +37,9 @@ class ReduceOp(Enum):
     PRODUCT = 2
     MIN = 3
     MAX = 4
+    BAND = 5
+    BOR = 6
+    BXOR = 7
 
 
 ReduceOp.RedOpType = ReduceOp  # type: ignore[attr-defined]  # by which libraries annotate it

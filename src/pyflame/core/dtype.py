@@ -100,6 +100,10 @@ class DType:
         return self.compute if self.has_gradient else int64
 
 
+# Libraries walk through the fields of dataclasses that they are given; to them it is a leaf, as torch.dtype is.
+del DType.__dataclass_fields__
+
+
 bool_ = DType("bool_", 1, "b")
 uint8 = DType("uint8", 1, "i")
 int8 = DType("int8", 1, "i")

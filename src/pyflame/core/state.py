@@ -53,6 +53,7 @@ class State(threading.local):
         self.many_sizes = False  # whether what is planned comes in so many sizes that small launches are not tried out
         self.autocast: Any = None  # the 16-bit DType inside pf.autocast
         self.recorder: list[Any] | None = None  # autograd replays a composite through this list
+        self.keeps_tape = False  # whether a backward pass leaves its tape to another one
         self.in_backward = False  # whether gradients are being computed
         self.tracer: Any = None  # transform.jit
         self.streams: Any = None  # core.generator.Streams: random streams that a checkpoint records or repeats

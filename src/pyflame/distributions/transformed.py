@@ -34,9 +34,16 @@ class Named(TransformedDistribution):
     names: tuple[str, ...] = ()
 
     def __init__(self, *values: Any, validate_args: bool | None = None) -> None:
+        self._ranks = dict.fromkeys(self.names, 0)
+        if values and isinstance(
+            values[0], Distribution
+        ):  # Pyro's LogNormal gives a base of its own, and passes by ours
+            for name in self.names:
+                setattr(self, name, getattr(values[0], name))
+            super().__init__(values[0], values[1], validate_args)
+            return
         for name, value in zip(self.names, broadcast_all(*values), strict=True):
             setattr(self, name, value)
-        self._ranks = dict.fromkeys(self.names, 0)
         base, transforms = self._made()
         super().__init__(base, transforms, validate_args)
 

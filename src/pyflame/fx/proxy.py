@@ -25,7 +25,7 @@ class Proxy:
 
     def __init__(self, node: Node, tracer: Any = None) -> None:
         self.node = node
-        self.tracer = tracer
+        self.tracer: Any = GraphAppendingTracer(node.graph) if tracer is None else tracer
 
     def __repr__(self) -> str:
         return f"Proxy({self.node.name})"
@@ -175,3 +175,17 @@ class TracerBase:
             "[fx] expected a program whose loops have known lengths but Proxy object cannot be iterated; index it, or "
             "unpack it into names"
         )
+
+
+class GraphAppendingTracer(TracerBase):
+    """What programs build graphs with by hand: all that is done with its proxies is put behind what a graph has.
+
+    >>> graph = pf.fx.Graph()
+    >>> x = pf.fx.Proxy(graph.placeholder("x"), pf.fx.proxy.GraphAppendingTracer(graph))
+    >>> _ = graph.output((x.relu() + 1).node)
+    >>> pf.fx.GraphModule({}, graph)(pf.tensor([-1.0, 2.0]))
+    tensor([1., 3.])
+    """
+
+    def __init__(self, graph: Any) -> None:
+        self.graph = graph

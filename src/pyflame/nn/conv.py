@@ -120,11 +120,14 @@ class _Conv(_ConvBase):
         return [n for total in reversed(totals) for n in (total // 2, total - total // 2)]
 
     def forward(self, input: Tensor) -> Tensor:
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """With a weight and a bias of the caller's: what subclasses call that make theirs anew at each step."""
         padding: Any = self.padding
         if self.padding_mode != "zeros":
             input, padding = F["pad"](input, self._around(), self.padding_mode), 0
-        convolve = F[f"conv{self.rank}d"]
-        return convolve(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return F[f"conv{self.rank}d"](input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv1d(_Conv):

@@ -19,7 +19,13 @@ class _Table(Module):
     weight: Parameter
 
     def __init__(
-        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None, device: object, dtype: object
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None,
+        table: Tensor | None,
+        device: object,
+        dtype: object,
     ) -> None:
         super().__init__()
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
@@ -29,8 +35,16 @@ class _Table(Module):
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.padding_idx = padding_idx if padding_idx is None else padding_idx % num_embeddings
-        self.weight = new_parameter(num_embeddings, embedding_dim, device=device, dtype=dtype)
-        self.reset_parameters()
+        if table is None:
+            self.weight = new_parameter(num_embeddings, embedding_dim, device=device, dtype=dtype)
+            self.reset_parameters()
+        elif table.shape == (num_embeddings, embedding_dim):
+            self.weight = Parameter(table)
+        else:
+            raise ShapeError(
+                f"[{type(self).__name__}] expected a table of shape {(num_embeddings, embedding_dim)} but got "
+                f"{table.shape}"
+            )
 
     def reset_parameters(self) -> None:
         """Draw the table anew; the row at padding_idx is 0."""
@@ -80,10 +94,13 @@ class Embedding(_Table):
         norm_type: float = 2.0,
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
+        _weight: Tensor | None = None,
+        _freeze: bool = False,
         device: object = None,
         dtype: object = None,
     ) -> None:
-        super().__init__(num_embeddings, embedding_dim, padding_idx, device, dtype)
+        super().__init__(num_embeddings, embedding_dim, padding_idx, _weight, device, dtype)
+        self.weight.requires_grad_(not _freeze)
         self.max_norm = max_norm
         self.norm_type = norm_type
         self.scale_grad_by_freq = scale_grad_by_freq
@@ -120,12 +137,13 @@ class EmbeddingBag(_Table):
         scale_grad_by_freq: bool = False,
         mode: str = "mean",
         sparse: bool = False,
+        _weight: Tensor | None = None,
         include_last_offset: bool = False,
         padding_idx: int | None = None,
         device: object = None,
         dtype: object = None,
     ) -> None:
-        super().__init__(num_embeddings, embedding_dim, padding_idx, device, dtype)
+        super().__init__(num_embeddings, embedding_dim, padding_idx, _weight, device, dtype)
         self.max_norm = max_norm
         self.norm_type = norm_type
         self.scale_grad_by_freq = scale_grad_by_freq

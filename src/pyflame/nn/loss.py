@@ -1,6 +1,6 @@
 """Losses as modules, and distances. `reduction` is 'mean', 'sum' or 'none' everywhere.
 
-PyTorch's long deprecated `size_average` and `reduce` are left out; all settings but the first are given by name.
+`size_average` and `reduce` are PyTorch's older words for it.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class _WeightedLoss(_Loss):
 class _Pair(_Loss):
     """A loss of (input, target) with nothing to set but the reduction."""
 
-    def __init__(self, *, reduction: str = "mean") -> None:
-        super().__init__(reduction=reduction)
+    def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> None:
+        super().__init__(size_average, reduce, reduction)
 
 
 class MSELoss(_Pair):
@@ -90,8 +90,14 @@ class SmoothL1Loss(_Loss):
 
     _function = "smooth_l1_loss"
 
-    def __init__(self, *, reduction: str = "mean", beta: float = 1.0) -> None:
-        super().__init__(reduction=reduction, beta=beta)
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        beta: float = 1.0,
+    ) -> None:
+        super().__init__(size_average, reduce, reduction, beta=beta)
 
 
 class HuberLoss(_Loss):
@@ -118,12 +124,14 @@ class CrossEntropyLoss(_Loss):
     def __init__(
         self,
         weight: Tensor | None = None,
-        *,
+        size_average: bool | None = None,
         ignore_index: int = -100,
+        reduce: bool | None = None,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)
+        settings = {"weight": weight, "ignore_index": ignore_index, "label_smoothing": label_smoothing}
+        super().__init__(size_average, reduce, reduction, **settings)
 
 
 class LinearCrossEntropyLoss(_Loss):
@@ -176,8 +184,15 @@ class NLLLoss(_Loss):
 
     _function = "nll_loss"
 
-    def __init__(self, weight: Tensor | None = None, *, ignore_index: int = -100, reduction: str = "mean") -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(size_average, reduce, reduction, weight=weight, ignore_index=ignore_index)
 
 
 class NLLLoss2d(NLLLoss):
@@ -189,8 +204,14 @@ class BCELoss(_Loss):
 
     _function = "binary_cross_entropy"
 
-    def __init__(self, weight: Tensor | None = None, *, reduction: str = "mean") -> None:
-        super().__init__(weight=weight, reduction=reduction)
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(size_average, reduce, reduction, weight=weight)
 
 
 class BCEWithLogitsLoss(_Loss):
@@ -203,9 +224,14 @@ class BCEWithLogitsLoss(_Loss):
     _function = "binary_cross_entropy_with_logits"
 
     def __init__(
-        self, weight: Tensor | None = None, *, reduction: str = "mean", pos_weight: Tensor | None = None
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        pos_weight: Tensor | None = None,
     ) -> None:
-        super().__init__(weight=weight, reduction=reduction, pos_weight=pos_weight)
+        super().__init__(size_average, reduce, reduction, weight=weight, pos_weight=pos_weight)
 
 
 class KLDivLoss(_Loss):
@@ -213,8 +239,14 @@ class KLDivLoss(_Loss):
 
     _function = "kl_div"
 
-    def __init__(self, *, reduction: str = "mean", log_target: bool = False) -> None:
-        super().__init__(reduction=reduction, log_target=log_target)
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        log_target: bool = False,
+    ) -> None:
+        super().__init__(size_average, reduce, reduction, log_target=log_target)
 
 
 class MultiLabelSoftMarginLoss(_Loss):
@@ -222,8 +254,14 @@ class MultiLabelSoftMarginLoss(_Loss):
 
     _function = "multilabel_soft_margin_loss"
 
-    def __init__(self, weight: Tensor | None = None, *, reduction: str = "mean") -> None:
-        super().__init__(weight=weight, reduction=reduction)
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(size_average, reduce, reduction, weight=weight)
 
 
 # --- counts and measurements ------------------------------------------------------------------------------------------
@@ -235,9 +273,15 @@ class PoissonNLLLoss(_Loss):
     _function = "poisson_nll_loss"
 
     def __init__(
-        self, log_input: bool = True, full: bool = False, *, eps: float = 1e-8, reduction: str = "mean"
+        self,
+        log_input: bool = True,
+        full: bool = False,
+        size_average: bool | None = None,
+        eps: float = 1e-8,
+        reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
-        super().__init__(log_input=log_input, full=full, eps=eps, reduction=reduction)
+        super().__init__(size_average, reduce, reduction, log_input=log_input, full=full, eps=eps)
 
 
 class GaussianNLLLoss(_Loss):
@@ -257,8 +301,14 @@ class CosineEmbeddingLoss(_Loss):
 
     _function = "cosine_embedding_loss"
 
-    def __init__(self, margin: float = 0.0, *, reduction: str = "mean") -> None:
-        super().__init__(margin=margin, reduction=reduction)
+    def __init__(
+        self,
+        margin: float = 0.0,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(size_average, reduce, reduction, margin=margin)
 
 
 class MarginRankingLoss(_Loss):
@@ -266,8 +316,14 @@ class MarginRankingLoss(_Loss):
 
     _function = "margin_ranking_loss"
 
-    def __init__(self, margin: float = 0.0, *, reduction: str = "mean") -> None:
-        super().__init__(margin=margin, reduction=reduction)
+    def __init__(
+        self,
+        margin: float = 0.0,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(size_average, reduce, reduction, margin=margin)
 
 
 class HingeEmbeddingLoss(_Loss):
@@ -275,8 +331,14 @@ class HingeEmbeddingLoss(_Loss):
 
     _function = "hinge_embedding_loss"
 
-    def __init__(self, margin: float = 1.0, *, reduction: str = "mean") -> None:
-        super().__init__(margin=margin, reduction=reduction)
+    def __init__(
+        self,
+        margin: float = 1.0,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(size_average, reduce, reduction, margin=margin)
 
 
 class SoftMarginLoss(_Pair):
@@ -291,9 +353,15 @@ class MultiMarginLoss(_Loss):
     _function = "multi_margin_loss"
 
     def __init__(
-        self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, *, reduction: str = "mean"
+        self,
+        p: int = 1,
+        margin: float = 1.0,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
-        super().__init__(p=p, margin=margin, weight=weight, reduction=reduction)
+        super().__init__(size_average, reduce, reduction, p=p, margin=margin, weight=weight)
 
 
 class MultiLabelMarginLoss(_Pair):
@@ -317,10 +385,11 @@ class TripletMarginLoss(_Loss):
         p: float = 2.0,
         eps: float = 1e-6,
         swap: bool = False,
-        *,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(margin=margin, p=p, eps=eps, swap=swap, reduction=reduction)
+        super().__init__(size_average, reduce, reduction, margin=margin, p=p, eps=eps, swap=swap)
 
 
 class CTCLoss(_Loss):

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyflame.core import dtype as dt
-from pyflame.core.device import DeviceId
-from pyflame.core.dtype import DType, as_dtype
+from pyflame.core.dtype import DType
 from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, NotSupportedError, suggest, type_name
 from pyflame.core.memory_format import RANKS
 from pyflame.core.state import state
@@ -21,9 +20,8 @@ from pyflame.nn.printing import tree
 from pyflame.nn.state_dict import StateDictMethods
 from pyflame.tensor import Tensor
 from pyflame.tensor.arguments import typed_init
-from pyflame.tensor.creation import empty_like
-from pyflame.tensor.devices import device as device_context
-from pyflame.tensor.methods import DTYPE_NAMES, gpu_named
+from pyflame.tensor.creation import empty_like, full_like
+from pyflame.tensor.methods import gpu_named, parsed_to
 from pyflame.tensor.sparse import SparseTensor
 
 if TYPE_CHECKING:
@@ -356,7 +354,7 @@ class Module(HookMethods, StateDictMethods):
             if set_to_none:  # not asked whether there is one: a jitted step that begins so serves both cases
                 parameter.grad = None
             elif parameter.grad is not None:
-                parameter.grad = parameter.grad._snapshot().zero_()
+                parameter.grad._rebind(full_like(parameter.grad, 0))  # in place: a part of a buffer stays one
 
     # --- changes of all at once -------------------------------------------------------------------------------------
 
@@ -382,20 +380,15 @@ class Module(HookMethods, StateDictMethods):
         >>> nn.Linear(2, 2).to(pf.float16).weight.dtype
         pyflame.float16
         """
-        for arg in args:
-            if isinstance(arg, Tensor):
-                dtype, device = arg.dtype, arg._node.meta.device if arg._node.meta.committed else device
-            elif isinstance(arg, (DeviceId, device_context)) or (isinstance(arg, str) and arg not in DTYPE_NAMES):
-                device = arg
-            elif arg is not None and not isinstance(arg, bool):  # to("cuda", True): non_blocking
-                dtype = arg
-        wanted = None if dtype is None else as_dtype(dtype)
-        if wanted is not None and not wanted.is_float:
-            raise DTypeError(f"[to] expected a floating-point dtype for a module but got {wanted.name}")
+        wanted, device = parsed_to(args, dtype, device)
+        if wanted is not None and not wanted.has_gradient:
+            raise DTypeError(
+                f"[to] expected a floating-point dtype, or a complex one, for a module but got {wanted.name}"
+            )
 
         def change(t: Tensor) -> Tensor:
             fits = memory_format is not None and RANKS.get(memory_format, t.ndim) == t.ndim
-            kind = wanted if t.dtype.is_float else None
+            kind = wanted if t.dtype.has_gradient else None
             return t.to(dtype=kind, device=device, memory_format=memory_format if fits else None)
 
         self._apply(change)

@@ -199,9 +199,13 @@ class _Running(_Affine):
             state_dict.setdefault(f"{prefix}num_batches_tracked", self.num_batches_tracked)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *args, **kwargs)
 
-    def _check(self, input: Tensor, channel_axis: int) -> None:
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Raise unless the input has as many axes as it may: subclasses put their own check in its place."""
         if input.ndim not in self._axes:
             raise ShapeError(f"[{type(self).__name__}] expected {self._axes} axes but got shape {input.shape}")
+
+    def _check(self, input: Tensor, channel_axis: int) -> None:
+        self._check_input_dim(input)
         if input.shape[channel_axis] != self.num_features:
             raise ShapeError(
                 f"[{type(self).__name__}] expected {self.num_features} channels but got {input.shape[channel_axis]} "
@@ -344,6 +348,22 @@ class SyncBatchNorm(_BatchNorm):
     """
 
     _axes = (2, 3, 4, 5)
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: object = None,
+        device: object = None,
+        dtype: object = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
+        self.process_group = process_group
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: object = None) -> Module:

@@ -105,10 +105,10 @@ class ParameterDict(_Parameters):
     (2,)
     """
 
-    def __init__(self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
+    def __init__(self, parameters: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
         super().__init__()
-        if values is not None:
-            self.update(values)
+        if parameters is not None:
+            self.update(parameters)
 
     def _kind(self, value: Tensor) -> str:
         return str(value.type())

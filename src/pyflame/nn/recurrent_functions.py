@@ -34,7 +34,7 @@ def _run(
         projected = 0
     layer.__dict__.update(
         input_size=below, hidden_size=hidden, num_layers=num_layers, bias=has_biases, batch_first=batch_first,
-        dropout=dropout, bidirectional=bidirectional, proj_size=projected, nonlinearity=nonlinearity, _training=train,
+        dropout=dropout, bidirectional=bidirectional, proj_size=projected, nonlinearity=nonlinearity, training=train,
     )  # fmt: skip
     layer.suffixes = [f"_l{n}{way}" for n in range(num_layers) for way in layer._ways()]
     names = [part + suffix for suffix in layer.suffixes for part in kinds]

@@ -38,6 +38,9 @@ class _Layer(Module):
     """What encoder and decoder layers share: self-attention, the two linear layers, and where the norms stand."""
 
     attentions: tuple[str, ...]  # names of the attention blocks, in their order
+    self_attn: MultiheadAttention
+    dropout1: Dropout
+    dropout2: Dropout
 
     def __init__(
         self,
@@ -70,15 +73,23 @@ class _Layer(Module):
         self.activation = _activation(type(self).__name__, activation)
 
     def _around(self, number: int, x: Tensor, block: Callable[[Tensor], Tensor]) -> Tensor:
-        """x + block(x) with the norm and dropout of this number; the norm comes first or last."""
-        norm, dropout = self._modules[f"norm{number}"], self._modules[f"dropout{number}"]
-        assert norm is not None and dropout is not None
-        if self.norm_first:
-            return x + dropout(block(norm(x)))  # type: ignore[no-any-return]
-        return norm(x + dropout(block(x)))  # type: ignore[no-any-return]
+        """x + block(x) with the norm of this number, which comes first or last."""
+        norm = self._modules[f"norm{number}"]
+        assert norm is not None
+        return x + block(norm(x)) if self.norm_first else norm(x + block(x))
 
-    def _feed_forward(self, x: Tensor) -> Tensor:
-        return self.linear2(self.dropout(self.activation(self.linear1(x))))  # type: ignore[no-any-return]
+    # The blocks have PyTorch's names and arguments: subclasses put their own in their place.
+
+    def _sa_block(
+        self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
+    ) -> Tensor:
+        out = self.self_attn(x, x, x, key_padding_mask, False, attn_mask, is_causal=is_causal)[0]
+        return self.dropout1(out)  # type: ignore[no-any-return]
+
+    def _ff_block(self, x: Tensor) -> Tensor:
+        last = self._modules[f"dropout{len(self.attentions) + 1}"]
+        assert last is not None
+        return last(self.linear2(self.dropout(self.activation(self.linear1(x)))))  # type: ignore[no-any-return]
 
 
 class TransformerEncoderLayer(_Layer):
@@ -93,7 +104,6 @@ class TransformerEncoderLayer(_Layer):
     """
 
     attentions = ("self_attn",)
-    self_attn: MultiheadAttention
 
     def forward(
         self,
@@ -105,9 +115,9 @@ class TransformerEncoderLayer(_Layer):
         """The sequence after one layer, in the shape of `src`."""
 
         def attend(x: Tensor) -> Tensor:
-            return self.self_attn(x, x, x, src_key_padding_mask, False, src_mask, is_causal=is_causal)[0]  # type: ignore[no-any-return]
+            return self._sa_block(x, src_mask, src_key_padding_mask, is_causal=is_causal)
 
-        return self._around(2, self._around(1, src, attend), self._feed_forward)
+        return self._around(2, self._around(1, src, attend), self._ff_block)
 
 
 class TransformerDecoderLayer(_Layer):
@@ -119,7 +129,6 @@ class TransformerDecoderLayer(_Layer):
     """
 
     attentions = ("self_attn", "multihead_attn")
-    self_attn: MultiheadAttention
     multihead_attn: MultiheadAttention
 
     def forward(
@@ -136,16 +145,24 @@ class TransformerDecoderLayer(_Layer):
         """The sequence after one layer, in the shape of `tgt`."""
 
         def attend(x: Tensor) -> Tensor:
-            return self.self_attn(x, x, x, tgt_key_padding_mask, False, tgt_mask, is_causal=tgt_is_causal)[0]  # type: ignore[no-any-return]
+            return self._sa_block(x, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
 
         def look_up(x: Tensor) -> Tensor:
-            out: Tensor = self.multihead_attn(
-                x, memory, memory, memory_key_padding_mask, False, memory_mask, is_causal=memory_is_causal
-            )[0]
-            return out
+            return self._mha_block(x, memory, memory_mask, memory_key_padding_mask, memory_is_causal)
 
         x = self._around(2, self._around(1, tgt, attend), look_up)
-        return self._around(3, x, self._feed_forward)
+        return self._around(3, x, self._ff_block)
+
+    def _mha_block(
+        self,
+        x: Tensor,
+        mem: Tensor,
+        attn_mask: Tensor | None,
+        key_padding_mask: Tensor | None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        out = self.multihead_attn(x, mem, mem, key_padding_mask, False, attn_mask, is_causal=is_causal)[0]
+        return self.dropout2(out)  # type: ignore[no-any-return]
 
 
 class _Stack(Module):
@@ -264,6 +281,10 @@ class Transformer(Module):
         self.d_model = d_model
         self.nhead = nhead
         self.batch_first = batch_first
+        self._reset_parameters()
+
+    def _reset_parameters(self) -> None:
+        """Xavier's uniform numbers for all that has more than one axis."""
         for parameter in self.parameters():
             if parameter.ndim > 1:
                 xavier_uniform_(parameter)

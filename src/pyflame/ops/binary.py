@@ -275,6 +275,8 @@ def pow(x: Any, exponent: Any) -> Any:
     tensor([1., 4., 9.])
     """
     dtype = common_dtype("pow", (x, exponent))
+    if dtype.is_complex:  # a complex number and real ones: complex nodes have a form of their own
+        return F.pow(as_node(x, dtype), as_node(exponent, dtype))
     if dtype is bool_:
         raise DTypeError("[pow] expected numbers but got bools; cast with .to(pf.int64)")
     if is_number(exponent):

@@ -28,6 +28,7 @@ class Adafactor(Optimizer):
     >>> optimizer = optim.Adafactor(model.parameters(), lr=1e-2)
     """
 
+    takes_complex = False
     choices = ("foreach",)
 
     def __init__(

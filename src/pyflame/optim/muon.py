@@ -31,6 +31,8 @@ class Muon(Momentum):
     >>> optimizer = optim.Muon([p for p in model.parameters() if p.ndim == 2], lr=0.02)
     """
 
+    takes_complex = False
+
     def __init__(
         self,
         params: Params,

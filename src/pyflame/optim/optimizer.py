@@ -164,7 +164,7 @@ class Optimizer(Rule, HookMethods, PublicState):
                     f"[{self._pf_name}] expected leaf tensors but got one of shape {p.shape} that was computed; use "
                     ".detach()"
                 )
-            if not p.dtype.is_float:
+            if not (p.dtype.is_float or (p.dtype.is_complex and self._pf_rule.takes_complex)):
                 raise ArgumentError(f"[{self._pf_name}] expected floating-point parameters but got {p.dtype.name}")
             if id(p) in seen:
                 raise ArgumentError(
@@ -274,16 +274,16 @@ class Optimizer(Rule, HookMethods, PublicState):
         shared: dict[DType, Slots] = {}
         for i, gradient in live.items():
             p = params[i]
-            kind = p.dtype.compute  # 16-bit parameters and their state are rounded once, when they are stored
+            kind = p.dtype.real.compute  # 16-bit parameters and their state are rounded once, when they are stored
             if kind not in shared:
                 shared[kind] = {name: group.scalar(name, kind) for name in names}
             h = {**shared[kind], **{name: rate[i].to(kind) for name, rate in rates.items()}}
             slots = {name: self._pf_state[p][name] for name in self._pf_rule.slots_of(group, p)}
-            wide = {name: cell.to(kind) for name, cell in slots.items()}
-            value, after = self.update(group, p.to(kind), gradient.to(kind), wide, h)
-            put(p, value)
+            wide = {name: _as_real(cell).to(kind) for name, cell in slots.items()}
+            value, after = self.update(group, _as_real(p).to(kind), _as_real(gradient).to(kind), wide, h)
+            put(p, _as(p, value))
             for name, cell in slots.items():
-                put(cell, after[name])
+                put(cell, _as(cell, after[name]))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, or make them zero."""
@@ -292,7 +292,7 @@ class Optimizer(Rule, HookMethods, PublicState):
                 if set_to_none:  # not asked whether there is one: a jitted step that begins so serves both cases
                     p.grad = None
                 elif p.grad is not None:
-                    p.grad = full_like(p.grad, 0)
+                    p.grad._rebind(full_like(p.grad, 0))
 
     # --- saving and loading -----------------------------------------------------------------------------------------
 
@@ -448,9 +448,19 @@ def _shape(p: Tensor, value: float) -> tuple[int, ...]:
 def _initial(p: Tensor, value: float) -> Tensor:
     """New state of a parameter."""
     if isinstance(value, (Scalar, Reduced)):
-        dtype = p.dtype.compute if isinstance(value, Scalar) else p.dtype
+        dtype = p.dtype.real.compute if isinstance(value, Scalar) else p.dtype
         return p.detach().new_full(_shape(p, value), value, dtype=dtype).clone()
-    return full_like(p, value).clone()
+    return full_like(p, complex(value, value) if p.dtype.is_complex else value).clone()
+
+
+def _as_real(t: Tensor) -> Tensor:
+    """A complex tensor's parts, beside each other on a last axis: a rule takes them for numbers of their own."""
+    return FUNCTIONS["view_as_real"](t) if t.dtype.is_complex else t
+
+
+def _as(cell: Tensor, value: Tensor) -> Tensor:
+    """What a rule made of a tensor's parts, as the tensor has it."""
+    return FUNCTIONS["view_as_complex"](value) if cell.dtype.is_complex else value
 
 
 # PyTorch's choices among its implementations of a step; there is one here, and it runs inside of jit and on GPUs.

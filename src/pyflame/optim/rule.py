@@ -12,6 +12,7 @@ class Rule:
     """The answers of a rule without state. Our optimisers override them beside `rates` and `update`."""
 
     choices: tuple[str, ...] = ()  # which of PyTorch's choices among its implementations stand in a group's options
+    takes_complex = True  # as numbers of two parts, each of which it updates alone
     saves_untouched = False  # whether state_dict has entries for parameters that were never updated
 
     def check(self, group: dict[str, Any]) -> None:

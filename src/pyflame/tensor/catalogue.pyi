@@ -1886,7 +1886,8 @@ class Catalogue:
         """Where its first element lies in its storage, in elements."""
 
     def stride(self, dim: builtins.int | None = None) -> Any:
-        """How many elements apart neighbours along each axis lie in memory, as PyTorch would hold them. Evaluates it."""
+        """How many elements apart neighbours along each axis lie in memory, as PyTorch would hold them. Evaluates what is
+        no view."""
 
     def sub(self, y: TensorLike, *, alpha: builtins.float = 1) -> Tensor:
         """x - alpha * y."""

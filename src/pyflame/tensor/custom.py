@@ -51,7 +51,7 @@ def attach(
             back = _one_each(name, backward(*gradients), len(tensors))
         return [_checked(name, n, g, t, known) for n, (g, t) in enumerate(zip(back, tensors, strict=True))]
 
-    joint = Joint(rule, parents, tuple(_NOTHING if t is None else read(t).meta for t in tensors))
+    joint = Joint(name, rule, parents, tuple(_NOTHING if t is None else read(t).meta for t in tensors))
     own = weakref.ref(joint)  # the rule is part of it
     out: list[Any] = []
     for r, wanted in zip(results, differentiable, strict=True):
@@ -204,6 +204,11 @@ class Function:
     def setup_context(ctx: Context, inputs: tuple[Any, ...], output: Any) -> Any:
         """What a subclass defines whose `forward` takes no ctx: keeps what the gradient needs."""
         raise NotImplementedError("[Function] expected a subclass with a static method setup_context")
+
+    @staticmethod
+    def jvp(ctx: Context, *tangents: Any) -> Any:
+        """What a subclass may define for PyTorch's forward mode; `func.jvp` here goes through `backward`."""
+        raise NotImplementedError("[Function] expected backward to be used; jvp(ctx, ...) is not called here")
 
     @classmethod
     def apply(cls, *args: Any) -> Any:

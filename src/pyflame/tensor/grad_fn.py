@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from pyflame.autograd import Entry, Leaf
+from pyflame.autograd import Entry, Joint, Leaf, Part
 
 
 class GradFn:
@@ -45,6 +45,29 @@ class GradFn:
         return id(self._place)
 
 
+# What PyTorch calls ops that have another name here.
+_TORCH_NAMES = {
+    "batch_norm_train": "native_batch_norm", "cast": "to_copy", "integer_pow": "pow", "layer_norm": "native_layer_norm",
+    "reduce_logsumexp": "logsumexp", "reduce_norm": "linalg_vector_norm", "reduce_prod": "prod", "reduce_std": "std",
+    "reduce_sum": "sum", "reduce_var": "var", "reshape": "view", "running_sum": "cumsum", "square": "pow",
+    "true_divide": "div",
+}  # fmt: skip
+
+
+def _torch_name(place: Entry) -> str:
+    """The name of an entry of the tape in PyTorch's manner."""
+    if isinstance(place, Part):
+        return _torch_name(place.parents[0])  # type: ignore[arg-type]
+    if isinstance(place, Joint):
+        return f"{place.name}Backward"
+    words = _TORCH_NAMES.get(place.op.name, place.op.name)
+    if words == "matmul":
+        words = "mm" if all(len(meta.shape) == 2 for meta in place.metas) else "bmm"
+    elif words == "linear":
+        words = "addmm" if len(place.metas) == 3 else "mm"
+    return "".join(word.capitalize() for word in words.split("_")) + "Backward0"
+
+
 @functools.cache
 def _named(name: str) -> type[GradFn]:
     return type(name, (GradFn,), {})  # programs ask for type(fn).__name__
@@ -54,6 +77,4 @@ def grad_fn(place: Entry | Leaf) -> GradFn:
     """What stands for a place on the tape."""
     if isinstance(place, Leaf):
         return _named("AccumulateGrad")(place)
-    op = getattr(place, "op", None)  # a function with a gradient of its own has none
-    words = "custom" if op is None else op.name
-    return _named("".join(word.capitalize() for word in words.split("_")) + "Backward0")(place)
+    return _named(_torch_name(place))(place)

@@ -182,7 +182,7 @@ def accumulate(cell: Tensor, node: Node, entry: Entry | Leaf | None) -> None:
     if cell.grad is None:
         cell.grad = Tensor(node, entry)
     elif entry is None and cell.grad._tape is None:
-        cell.grad = Tensor(F.add(read(cell.grad), node))
+        cell.grad._rebind(Tensor(F.add(read(cell.grad), node)))  # who holds it, as a part of a buffer, sees the sum
     else:
         cell.grad = cell.grad + Tensor(node, entry)
 
@@ -211,7 +211,7 @@ def _walk(
     """The backward pass; to these alone, where they are given."""
     from pyflame.autograd.walk import backward  # here: programs that only infer need none of it
 
-    keep = create_graph if retain_graph is None else retain_graph
+    keep = state.keeps_tape or (create_graph if retain_graph is None else retain_graph)
     return backward(roots, retain_graph=keep, create_graph=create_graph, entries=entries, only=only)
 
 

@@ -11,7 +11,7 @@ from pyflame.core.device import DeviceId
 from pyflame.core.dtype import DType, as_dtype
 from pyflame.core.errors import ArgumentError, GradientError, ShapeError, type_name
 from pyflame.core.memory_format import contiguous_format, lies_in, order_of
-from pyflame.core.shape import contiguous_strides, normalize_axis
+from pyflame.core.shape import contiguous_strides, is_contiguous, normalize_axis
 from pyflame.core.state import mode, state
 from pyflame.engine.on_demand import evaluate
 from pyflame.engine.value import Value
@@ -83,7 +83,16 @@ def _set_imag(self: Tensor, value: Any) -> None:
 
 
 def stride(self: Tensor, dim: int | None = None) -> Any:
-    """How many elements apart neighbours along each axis lie in memory, as PyTorch would hold them. Evaluates it."""
+    """How many elements apart neighbours along each axis lie in memory, as PyTorch would hold them. Evaluates what is
+    no view."""
+    strides = _strides(self)
+    return strides if dim is None else strides[_axis("stride", dim, self)]
+
+
+def _strides(self: Tensor) -> Any:
+    root = views.root_of(self)
+    if root is not self and is_contiguous(root.shape, _known_strides(root)):
+        return views.strides(self)  # it may have been evaluated into memory of its own, which nobody is to see
     node = self._node
     if node.op.kind != LEAF:
         node = exchange(self, node, placed(node))
@@ -91,7 +100,7 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
     strides = node.data.strides or contiguous_strides(self.shape)
     if any(s == 0 and n > 1 for s, n in zip(strides, self.shape, strict=True)):  # one number stands for all of zeros(3)
         strides = views.strides(self)
-    return strides if dim is None else strides[_axis("stride", dim, self)]
+    return strides
 
 
 def contiguous_memory(self: Tensor, memory_format: Any = contiguous_format) -> bool:
@@ -121,6 +130,18 @@ def _axis(op: str, dim: int, tensor: Tensor) -> int:
 # --- conversions ------------------------------------------------------------------------------------------------------
 
 
+def parsed_to(args: tuple[Any, ...], dtype: object, device: object) -> tuple[Any, Any]:
+    """The dtype and the device that arguments of `to` ask for, None where they ask for none."""
+    for arg in args:
+        if isinstance(arg, Tensor):
+            dtype, device = arg.dtype, arg._node.meta.device if arg._node.meta.committed else device
+        elif isinstance(arg, (DeviceId, device_context)) or (isinstance(arg, str) and arg not in DTYPE_NAMES):
+            device = arg
+        elif arg is not None and not isinstance(arg, bool):  # to("cuda", True): non_blocking
+            dtype = arg
+    return None if dtype is None else as_dtype(dtype), device
+
+
 def to(
     self: Tensor,
     *args: Any,
@@ -138,19 +159,11 @@ def to(
     >>> pf.tensor([1.5]).to(pf.int32)
     tensor([1], dtype=pyflame.int32)
     """
-    for arg in args:
-        if isinstance(arg, Tensor):
-            dtype, device = arg.dtype, arg._node.meta.device if arg._node.meta.committed else device
-        elif isinstance(arg, (DeviceId, device_context)) or (isinstance(arg, str) and arg not in DTYPE_NAMES):
-            device = arg
-        elif isinstance(arg, bool):  # to("cuda", True): non_blocking
-            continue
-        elif arg is not None:
-            dtype = arg
+    wanted, device = parsed_to(args, dtype, device)
     out = self
     order_of("to", memory_format, self.ndim)
-    if dtype is not None and as_dtype(dtype) is not self.dtype:
-        out = FUNCTIONS["cast"](out, as_dtype(dtype))
+    if wanted is not None and wanted is not self.dtype:
+        out = FUNCTIONS["cast"](out, wanted)
     if device is not None:
         target = creation.target_of(device)
         meta = out._node.meta
@@ -199,6 +212,8 @@ def type_(self: Tensor, dtype: object = None) -> Any:
         room, _, name = dtype.rpartition(".")
         dtype = getattr(torch_names, name, dtype)
         dtype = dtype.on("cuda") if room.endswith("cuda") and isinstance(dtype, torch_names.TensorType) else dtype
+    if dtype is Tensor:  # PyTorch's name of its default type
+        dtype = dt.get_default_dtype()
     return to(self, dtype=dtype, device=getattr(dtype, "place", None))
 
 

@@ -25,7 +25,7 @@ CLASSES: set[ref[type]] = set()
 
 # Functions that answer for themselves whatever they are given, as in PyTorch; modes see the first three of them.
 _SEEN = frozenset(("as_tensor", "asarray", "tensor"))
-NEVER_ASK = _SEEN | {"from_numpy", "is_storage", "is_tensor", "save", "typename"}
+NEVER_ASK = _SEEN | {"as_subclass", "from_numpy", "is_storage", "is_tensor", "save", "typename"}
 
 
 class _Here(threading.local):

@@ -18,6 +18,7 @@ from pyflame.engine.on_demand import evaluate
 from pyflame.ir import placed
 from pyflame.tensor import creation, views
 from pyflame.tensor.dispatch import FUNCTIONS as F
+from pyflame.tensor.overrides import DisableTorchFunctionSubclass
 from pyflame.tensor.tensor import Tensor, exchange
 
 
@@ -196,7 +197,8 @@ def as_subclass(self: Tensor, cls: type[Any]) -> Any:
     """The same tensor as an object of a subclass of Tensor; gradients flow through."""
     if not isinstance(cls, type) or not issubclass(cls, Tensor):
         raise ArgumentTypeError(f"[as_subclass] expected a subclass of Tensor but got {cls!r}")
-    same = F["view_as"](self, self)
+    with DisableTorchFunctionSubclass():
+        same = F["view_as"](self, self)
     out: Any = object.__new__(cls)  # a __new__ of its own takes other arguments
     Tensor.__init__(out, same._node, same._entry)
     return views.link_view(out, self, same._link.path) if same._link is not None else out

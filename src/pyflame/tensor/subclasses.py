@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -56,10 +57,22 @@ def _make_subclass(cls: type, data: Tensor, require_grad: bool = False) -> Any:
     return Tensor.as_subclass(data.detach(), cls).requires_grad_(require_grad)
 
 
+def _init_after_new(cls: type) -> Callable[..., None]:
+    """The `__init__` of a subclass with a `__new__` alone, which has its arguments: a tensor that is made stays."""
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        if not hasattr(self, "_node"):
+            super(cls, self).__init__(*args, **kwargs)  # type: ignore[arg-type]
+
+    return __init__
+
+
 def _init_subclass(cls: type, **kwargs: Any) -> None:
     super(Tensor, cls).__init_subclass__(**kwargs)  # type: ignore[misc]
     if "__new__" in vars(cls) and "__new__" not in vars(Tensor):
         Tensor.__new__ = _new  # type: ignore[method-assign]
+    if "__new__" in vars(cls) and "__init__" not in vars(cls):
+        cls.__init__ = _init_after_new(cls)  # type: ignore[misc]
     subclassed(cls, Tensor, _members())
 
 

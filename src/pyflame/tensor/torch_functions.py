@@ -19,7 +19,7 @@ from pyflame.tensor.linalg import lu_solve as _lu_solve
 from pyflame.tensor.linalg import matrix_norm, multi_dot, norm, solve_triangular
 from pyflame.tensor.paths import Layout
 from pyflame.tensor.tensor import Tensor
-from pyflame.tensor.views import layout, links_above
+from pyflame.tensor.views import layout, links_above, root_of
 
 F: dict[str, Callable[..., Tensor]] = FUNCTIONS
 
@@ -261,21 +261,16 @@ def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     return F["pad"](found, (0, 0, 0, size - len(found)), value=fill_value)
 
 
-def _begin_in(input: Tensor, sizes: tuple[int, ...], steps: tuple[int, ...], storage_offset: int | None) -> int:
-    """Which of input's own elements as_strided begins at. Of a part of another tensor only its own elements are there:
-    where they lie one behind the other, places in memory are places in it, shifted by where it begins.
-    """
-    own = layout(input)
-    begin = 0 if storage_offset is None else storage_offset - own.offset
-    last = begin + sum((n - 1) * s for n, s in zip(sizes, steps, strict=False))
-    is_part = any(link.path for link in links_above(input))
-    if is_part and (begin < 0 or last >= input.numel() or not is_contiguous(own.shape, own.strides)):
+def _memory_of(input: Tensor) -> Tensor:
+    """The tensor that holds a view's memory: where as_strided of the view counts, whatever the view has of it."""
+    links = list(links_above(input))
+    root = root_of(input)
+    if root.dtype is not input.dtype:
         raise NotSupportedError(
-            f"[as_strided] expected a tensor that has its memory to itself, or elements of a part of one that lie one "
-            f"behind the other, but got places {own.offset + begin} to {own.offset + last} of a view with strides "
-            f"{own.strides} that begins at {own.offset}; start from the whole tensor, or use .clone() first"
+            f"[as_strided] expected a view of the dtype that its memory has but got {input.dtype.name} over "
+            f"{root.dtype.name}; use .clone() first"
         )
-    return begin
+    return root if all(link.attached for link in links) else root.detach()
 
 
 def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
@@ -288,10 +283,15 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
             [2, 3]])
     """
     sizes, steps = tuple(map(int, size)), tuple(map(int, stride))
-    begin = _begin_in(input, sizes, steps, storage_offset)
+    own = layout(input)
+    begin = 0 if storage_offset is None else storage_offset - own.offset
+    last = begin + sum((n - 1) * s for n, s in zip(sizes, steps, strict=False))
+    is_part = any(link.path for link in links_above(input))
+    if is_part and (begin < 0 or last >= input.numel() or not is_contiguous(own.shape, own.strides)):
+        return as_strided(_memory_of(input), sizes, steps, own.offset + begin)
     out: Tensor = call(OPS["strided"].fn, (input, sizes, steps, begin), {}, input)
     if out._link is not None:
-        out._link.layout = Layout(sizes, steps, layout(input).offset + begin, out.dtype)
+        out._link.layout = Layout(sizes, steps, own.offset + begin, out.dtype)
         places = np.zeros(sizes, np.int64)
         for axis, (n, s) in enumerate(zip(sizes, steps, strict=True)):
             places += (np.arange(n) * s).reshape(-1, *[1] * (len(sizes) - axis - 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import math
 import warnings
 from collections.abc import Callable
@@ -14,8 +15,8 @@ from pyflame.core import dtype as dt
 from pyflame.core import generator, shape
 from pyflame.core import memory_format as formats
 from pyflame.core.device import CPU
-from pyflame.core.dtype import DType, as_dtype, outranks
-from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError
+from pyflame.core.dtype import DType, as_dtype, bool_, outranks
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, type_name
 from pyflame.core.state import state
 from pyflame.core.torch_paths import refused
 from pyflame.engine.devices import get_device as _opened
@@ -71,6 +72,7 @@ complex32, qint8, quint8, qint32 = (
     refused(name, "complex64 and int8 are there") for name in ("complex32", "qint8", "quint8", "qint32")
 )
 chalf = complex32
+PyTorchFileReader = refused("PyTorchFileReader", "pf.load reads files")
 sym_int, sym_float, sym_max, sym_min = int, float, max, min
 
 # --- questions --------------------------------------------------------------------------------------------------------
@@ -150,6 +152,33 @@ def _check(cond: bool, message: Callable[[], str] | None = None) -> None:
     """Raise RuntimeError with what `message` gives, if a condition does not hold."""
     if not cond:
         raise RuntimeError(message() if message else "expected a condition to hold but it does not")
+
+
+def _check_with(error_type: type[Exception], cond: Any, message: Callable[[], str] | None = None) -> None:
+    """`_check` with an exception of the caller's."""
+    if not cond:
+        raise error_type(message() if message else "expected a condition to hold but it does not")
+
+
+_check_value = functools.partial(_check_with, ValueError)
+_check_type = functools.partial(_check_with, TypeError)
+_check_index = functools.partial(_check_with, IndexError)
+_check_not_implemented = functools.partial(_check_with, NotImplementedError)
+
+
+def _check_is_size(i: int, message: Callable[[], str] | None = None, *, max: int | None = None) -> None:
+    """Raise RuntimeError unless a number is a size: from 0, and up to `max`."""
+    _check(i >= 0 and (max is None or i <= max), message)
+
+
+def _check_tensor_all_with(error_type: type[Exception], cond: Tensor, message: Callable[[], str] | None = None) -> None:
+    """`_check_with` of all elements of a tensor of bools."""
+    if not isinstance(cond, Tensor) or cond.dtype is not bool_:
+        raise ArgumentTypeError(f"[_check_tensor_all] expected a tensor of bools but got {type_name(cond)}")
+    _check_with(error_type, bool(cond.all()), message)
+
+
+_check_tensor_all = functools.partial(_check_tensor_all_with, RuntimeError)
 
 
 def _assert_async(condition: Any, message: str = "Expected Tensor with single nonzero value, but got zero") -> None:

@@ -9,10 +9,12 @@ from typing import Any
 
 from pyflame.core.errors import ArgumentError, NotSupportedError
 from pyflame.core.state import state
+from pyflame.tensor.grad_fn import GradFn as Node
 from pyflame.tensor.gradients import HookHandle
 from pyflame.tensor.tensor import Tensor
 
 __all__ = [
+    "Node",
     "allow_mutation_on_saved_tensors",
     "disable_saved_tensors_hooks",
     "register_multi_grad_hook",

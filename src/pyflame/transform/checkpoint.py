@@ -82,7 +82,7 @@ def checkpoint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return result
     call.outside = _outside(wanted, {t._tape for t in inputs if t._tape is not None}, start)
     metas = [*[n.meta for n in call.nodes], *[e.meta for e in call.outside]]
-    joint = Joint(call.gradients, (*call.parents, *call.outside), tuple(metas))
+    joint = Joint("Checkpoint", call.gradients, (*call.parents, *call.outside), tuple(metas))
     parts = [joint.part(read(r).meta) for r in results]  # of all: gradients come for each, or None
     out = [r if r._tape is None else Tensor(read(r), part) for r, part in zip(results, parts, strict=True)]
     return rebuild(result, is_tensor, iter(out))

@@ -78,7 +78,7 @@ def _stand_in(number: int, value: Any, tracer: Tracer) -> Tensor:
     if isinstance(value, Tensor) and isinstance(value._entry, Leaf):
         cell.requires_grad_()
     elif isinstance(value, Tensor) and value._entry is not None:  # computed: on the tape, but no leaf
-        cell._entry = Joint(_ends_here, (), ()).part(node.meta)
+        cell._entry = Joint("Traced", _ends_here, (), ()).part(node.meta)
     return cell
 
 

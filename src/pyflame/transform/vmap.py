@@ -13,6 +13,7 @@ from typing import Any
 from pyflame.core.errors import ArgumentError, ShapeError
 from pyflame.core.generator import default_generator
 from pyflame.core.shape import normalize_axis
+from pyflame.core.state import mode, state
 from pyflame.tensor import Tensor
 from pyflame.tensor.dispatch import FUNCTIONS
 from pyflame.transform.tree import flatten, is_tensor, rebuild
@@ -84,7 +85,8 @@ def vmap(
             if randomness == "same":
                 default_generator.set_state(start)
             positional, named = example(i)
-            results.append(func(*positional, **named))
+            with mode(keeps_tape=state.keeps_tape or i < count - 1):  # all examples go back along one tape
+                results.append(func(*positional, **named))
         if randomness == "error" and default_generator.get_state() != start:
             raise ArgumentError('[vmap] expected no random numbers but got some; pass randomness="different" or "same"')
         return _stacked(results, out_dims)

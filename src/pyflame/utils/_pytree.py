@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = [
-    "PyTree", "TreeSpec", "register_pytree_node", "tree_flatten", "tree_leaves", "tree_map", "tree_map_only",
-    "tree_unflatten",
+    "LeafSpec", "PyTree", "TreeSpec", "register_pytree_node", "tree_flatten", "tree_leaves", "tree_map",
+    "tree_map_only", "tree_unflatten",
 ]  # fmt: skip
 
 PyTree = Any
@@ -17,7 +17,7 @@ PyTree = Any
 
 @dataclass(frozen=True)
 class TreeSpec:
-    """How leaves were nested: the container's type, its keys if it is a dict, and the same for each child."""
+    """How leaves were nested: the container's type, what else it needs (as its keys), and the same for each child."""
 
     type: Any = None
     context: Any = None
@@ -27,9 +27,24 @@ class TreeSpec:
     def num_leaves(self) -> int:
         return sum(c.num_leaves for c in self.children_specs) if self.type else 1
 
+    def is_leaf(self) -> bool:
+        """Whether it stands for a leaf."""
+        return self.type is None
 
-# Classes of others: how they are taken apart and put together.
-_registered: dict[Any, tuple[Callable[[Any], tuple[Any, Any]], Callable[[Any, Any], Any]]] = {}
+
+class LeafSpec(TreeSpec):
+    """Where a leaf was."""
+
+
+class NodeDef(NamedTuple):
+    """How containers of a type are taken apart and put together."""
+
+    type: Any
+    flatten_fn: Callable[[Any], tuple[Any, Any]]
+    unflatten_fn: Callable[[Any, Any], Any]
+
+
+SUPPORTED_NODES: dict[Any, NodeDef] = {}
 
 
 def register_pytree_node(
@@ -47,10 +62,15 @@ def register_pytree_node(
     >>> tree_map(lambda x: x + 1, [Pair(1, 2)])[0].b
     3
     """
-    _registered[cls] = flatten_fn, unflatten_fn
+    SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn)
 
 
 _register_pytree_node = register_pytree_node
+
+
+def _get_node_type(tree: Any) -> Any:
+    """The type that a container is registered by: a subclass of one is a leaf, but for named tuples."""
+    return namedtuple if isinstance(tree, tuple) and hasattr(tree, "_fields") else type(tree)
 
 
 @dataclass(frozen=True)
@@ -72,6 +92,27 @@ def _dict_unflatten(values: Iterable[Any], context: Iterable[Any]) -> dict[Any, 
     return dict(zip(context, values, strict=True))
 
 
+def _namedtuple_flatten(d: Any) -> tuple[list[Any], Any]:
+    return list(d), type(d)
+
+
+def _namedtuple_unflatten(values: Iterable[Any], context: Any) -> Any:
+    return context(*values)
+
+
+register_pytree_node(list, lambda d: (d, None), lambda values, _: list(values))
+register_pytree_node(tuple, lambda d: (list(d), None), lambda values, _: tuple(values))
+register_pytree_node(dict, _dict_flatten, _dict_unflatten)
+register_pytree_node(namedtuple, _namedtuple_flatten, _namedtuple_unflatten)
+register_pytree_node(OrderedDict, _dict_flatten, lambda values, keys: OrderedDict(_dict_unflatten(values, keys)))
+register_pytree_node(
+    defaultdict,
+    lambda d: (list(d.values()), [d.default_factory, list(d)]),
+    lambda values, context: defaultdict(context[0], _dict_unflatten(values, context[1])),
+)
+register_pytree_node(deque, lambda d: (list(d), d.maxlen), lambda values, maxlen: deque(values, maxlen=maxlen))
+
+
 def tree_flatten(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeSpec]:
     """The leaves, and how to put them together.
 
@@ -82,15 +123,12 @@ def tree_flatten(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> 
     leaves: list[Any] = []
 
     def spec(value: Any) -> TreeSpec:
-        if not (is_leaf is not None and is_leaf(value)) and type(value) in _registered:
-            parts, context = _registered[type(value)][0](value)
-            return TreeSpec(type(value), context, tuple([spec(part) for part in parts]))
-        named = isinstance(value, (dict, OrderedDict))
-        if (is_leaf is not None and is_leaf(value)) or not (named or isinstance(value, (list, tuple))):
+        node = None if is_leaf is not None and is_leaf(value) else SUPPORTED_NODES.get(_get_node_type(value))
+        if node is None:
             leaves.append(value)
-            return TreeSpec()
-        children = value.values() if named else value
-        return TreeSpec(type(value), tuple(value) if named else None, tuple([spec(c) for c in children]))
+            return LeafSpec()
+        parts, context = node.flatten_fn(value)
+        return TreeSpec(node.type, context, tuple([spec(part) for part in parts]))
 
     return leaves, spec(tree)
 
@@ -105,12 +143,7 @@ def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> PyTree:
     def made(spec: TreeSpec) -> Any:
         if spec.type is None:
             return next(rest)
-        children = [made(c) for c in spec.children_specs]
-        if spec.type in _registered:
-            return _registered[spec.type][1](children, spec.context)
-        if spec.context is not None:
-            return spec.type(zip(spec.context, children, strict=True))
-        return spec.type(*children) if hasattr(spec.type, "_fields") else spec.type(children)
+        return SUPPORTED_NODES[spec.type].unflatten_fn([made(c) for c in spec.children_specs], spec.context)
 
     return made(treespec)
 

@@ -82,9 +82,13 @@ class MultiheadAttention(Module):
             made = None if shape is None else new_parameter(*shape, device=device, dtype=dtype)
             self.register_parameter(name, made)
         self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype)
-        self.reset_parameters()
+        self._reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        self._reset_parameters()
+
+    def _reset_parameters(self) -> None:
         """Xavier's uniform numbers for the projections, 0 for their biases."""
         for weight in (self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight):
             if weight is not None:
@@ -296,6 +300,6 @@ def multi_head_attention_forward(
         in_proj_weight=None if use_separate_proj_weight else in_proj_weight, in_proj_bias=in_proj_bias,
         q_proj_weight=q_proj_weight, k_proj_weight=k_proj_weight, v_proj_weight=v_proj_weight,
         bias_k=bias_k, bias_v=bias_v, out_proj=lambda x: F["linear"](x, out_proj_weight, out_proj_bias),
-        _training=training,
+        training=training,
     )  # fmt: skip
     return layer.forward(query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
