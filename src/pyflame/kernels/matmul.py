@@ -41,12 +41,14 @@ _NEEDS: dict[Isa, tuple[set[str], set[str]]] = {
     "neon": ({"__aarch64__"}, {"asimd"}),
 }
 _BYTES = ("int8", "uint8")
+_SUMMED_AS_STORED = ("float32", "float64", "int16", "int32", "int64")
 
 _PACK_PANELS = 4
 _THIN = 8
-_PACKED_A, _PACKED_B, _SHARED_A, _SHARED_B = 1, 2, 4, 8
+_PACKED_A, _PACKED_B, _SHARED_A, _SHARED_B, _B_IN_PLACE, _SUMS_IN_PLACE = 1, 2, 4, 8, 16, 32
 _MOST_ROWS = 2100  # their sums still come from the last cache level soon enough
 _L2_BYTES = 1 << 20  # what a B block may take of the second cache level
+_ROW_BYTES = 2048  # of B where it lies: longer rows are pages of their own, and in few sets of the caches
 _PACK_LIMIT = 1 << 30  # larger operands are packed block by block, in every task that needs them
 
 
@@ -124,10 +126,12 @@ def gemm_plan(
     b_shared: bool = False,
     a_strides: Strides | None = None,
     b_strides: Strides | None = None,
+    stored: bool = False,
     isa: Isa = "avx512",
     workers: int = 1,
 ) -> GemmPlan:
     """Plan `batch` products of (m, k) by (k, n). `*_shared`: one operand for all batch entries; strides in elements.
+    `stored`: the sums are the result, row by row.
 
     >>> [name for name, _ in gemm_plan(1024, 1024, 1024).phases]
     ['pack', 'mul']
@@ -138,6 +142,10 @@ def gemm_plan(
         return _thin_plan(min(m, n), max(m, n), k, batch, flags, acc_bytes, workers)
 
     high, wide, split, finished = _whole_panels(m, n, k, batch, geo)
+    if b_dtype in _SUMMED_AS_STORED and b_strides is not None and b_strides[1] == 1:
+        flags += _B_IN_PLACE * _stays(k, b_strides[0] * acc_bytes, geo)
+    if stored:
+        flags += _SUMS_IN_PLACE * _whole_steps(n, geo)
     packed, tasks, scratch_bytes, *args = _packed_plan(
         high, wide, k, batch, split, geo, acc_bytes, a_shared, b_shared, flags, workers
     )
@@ -151,6 +159,20 @@ def _whole_panels(m: int, n: int, k: int, batch: int, geo: Geometry) -> tuple[in
     all that depends on the very sizes."""
     split = _split(m, n, k, batch, _depth(k, geo))
     return round_up(m, geo.rows), round_up(n, geo.cols), split, batch * m if split < k else 0
+
+
+@whole
+def _stays(k: int, row_bytes: int, geo: Geometry) -> int:
+    """Whether rows of B stay where they lie: few and short ones are as well in the cache as panels. Narrow panels are
+    better together, and words of several elements are made by packing."""
+    fits = _depth(k, geo) * row_bytes <= _L2_BYTES // 2 and 0 <= row_bytes <= _ROW_BYTES
+    return int(fits and geo.group == geo.word_step == 1 and geo.rows <= geo.cols)
+
+
+@whole
+def _whole_steps(n: int, geo: Geometry) -> int:
+    """Whether the micro-kernel writes nothing but the sums themselves."""
+    return int(n % geo.col_step == 0 and geo.row_step == 1)
 
 
 @whole
@@ -171,8 +193,9 @@ def _packed_plan(
     # An operand that few tasks use is packed by those tasks, while it is in their cache: in wide blocks that takes
     # vectors less time than to write and read it. For tiles, and where panels are narrow, it is more of the work.
     few = 4 if cols * geo.acc_bytes >= 2048 and geo.rows <= geo.cols and not geo.tiles else 2
+    b_stays = bool(flags & _B_IN_PLACE)
     pack_a = col_blocks * batch // a_copies > few and a_bytes <= _PACK_LIMIT
-    pack_b = row_blocks * batch // b_copies > 1 and b_bytes <= _PACK_LIMIT
+    pack_b = row_blocks * batch // b_copies > 1 and b_bytes <= _PACK_LIMIT and not b_stays
     flags |= _PACKED_A * pack_a | _PACKED_B * pack_b
 
     b_at = align(a_bytes) if pack_a else 0
@@ -180,9 +203,9 @@ def _packed_plan(
     partials = parts * batch * geo.height(m) * geo.width(n) * acc_bytes if parts > 1 else 0
     worker_at = partial_at + align(partials)
     a_panels = 0 if pack_a else min(_PACK_PANELS * geo.rows, rows) * geo.words(depth) * geo.word_bytes
-    b_block = 0 if pack_b else cols * geo.words(depth) * geo.word_bytes
+    b_block = 0 if pack_b else (geo.cols if b_stays else cols) * geo.words(depth) * geo.word_bytes
     strips = -(-rows // geo.rows) if k > depth else 1
-    accumulators = strips * geo.rows * (cols + 64 // acc_bytes) * acc_bytes if parts == 1 else 0
+    accumulators = strips * geo.rows * (cols + 64 // acc_bytes) * acc_bytes if parts == 1 and not flags & _SUMS_IN_PLACE else 0
     worker_bytes = align(a_panels + b_block + accumulators)
 
     k_blocks = -(-k // depth)
