@@ -143,7 +143,7 @@ def gemm_plan(
 
     high, wide, split, finished = _whole_panels(m, n, k, batch, geo)
     if b_dtype in _SUMMED_AS_STORED and b_strides is not None and b_strides[1] == 1:
-        flags += _B_IN_PLACE * _stays(k, b_strides[0] * acc_bytes, geo)
+        flags += _B_IN_PLACE * _stays(m, k, b_strides[0] * acc_bytes, geo)
     if stored:
         flags += _SUMS_IN_PLACE * _whole_steps(n, geo)
     packed, tasks, scratch_bytes, *args = _packed_plan(
@@ -162,11 +162,11 @@ def _whole_panels(m: int, n: int, k: int, batch: int, geo: Geometry) -> tuple[in
 
 
 @whole
-def _stays(k: int, row_bytes: int, geo: Geometry) -> int:
-    """Whether rows of B stay where they lie: few and short ones are as well in the cache as panels. Narrow panels are
-    better together, and words of several elements are made by packing."""
+def _stays(m: int, k: int, row_bytes: int, geo: Geometry) -> int:
+    """Whether rows of B stay where they lie: few and short ones are as well in the cache as panels, and one panel of A
+    reads them but once. Narrow panels are better together, and words of several elements are made by packing."""
     fits = _depth(k, geo) * row_bytes <= _L2_BYTES // 2 and 0 <= row_bytes <= _ROW_BYTES
-    return int(fits and geo.group == geo.word_step == 1 and geo.rows <= geo.cols)
+    return int((fits or m <= geo.rows) and geo.group == geo.word_step == 1 and geo.rows <= geo.cols)
 
 
 @whole
@@ -185,7 +185,8 @@ def _packed_plan(
     panels."""
     depth = _depth(k, geo)
     parts = max(1, -(-k // split))
-    rows, cols = _block(m, n, depth, batch * parts, geo, workers)
+    b_stays = bool(flags & _B_IN_PLACE)
+    rows, cols = _block(m, n, depth, batch * parts, geo, workers, depth >= k and not geo.tiles)
     row_blocks, col_blocks = -(-m // rows), -(-n // cols)
     a_copies, b_copies = (1 if a_shared else batch), (1 if b_shared else batch)
     a_bytes = geo.height(m) * geo.words(k) * geo.word_bytes * a_copies
@@ -193,7 +194,6 @@ def _packed_plan(
     # An operand that few tasks use is packed by those tasks, while it is in their cache: in wide blocks that takes
     # vectors less time than to write and read it. For tiles, and where panels are narrow, it is more of the work.
     few = 4 if cols * geo.acc_bytes >= 2048 and geo.rows <= geo.cols and not geo.tiles else 2
-    b_stays = bool(flags & _B_IN_PLACE)
     pack_a = col_blocks * batch // a_copies > few and a_bytes <= _PACK_LIMIT
     pack_b = row_blocks * batch // b_copies > 1 and b_bytes <= _PACK_LIMIT and not b_stays
     flags |= _PACKED_A * pack_a | _PACKED_B * pack_b
@@ -264,8 +264,9 @@ def _depth(k: int, geo: Geometry) -> int:
     return max(unit, round_up(-(-k // parts), unit))
 
 
-def _block(m: int, n: int, depth: int, batch: int, geo: Geometry, workers: int) -> tuple[int, int]:
-    """Rows and columns of one task: a B block within L2, and enough tasks that no worker waits long for the last."""
+def _block(m: int, n: int, depth: int, batch: int, geo: Geometry, workers: int, one_strip: bool) -> tuple[int, int]:
+    """Rows and columns of one task: a B block within L2, and enough tasks that no worker waits long for the last.
+    `one_strip`: one strip of accumulators serves all rows."""
     words = geo.words(depth)
     most_cols = min(_L2_BYTES // (words * geo.word_bytes), 2048 // geo.acc_bytes)
     if geo.tiles and words >= 512:
@@ -281,7 +282,7 @@ def _block(m: int, n: int, depth: int, batch: int, geo: Geometry, workers: int) 
     flat = not tall and m <= 20 * geo.rows
     if flat:
         rows = round_up(m, geo.rows)
-        most_cols = most_cols if geo.tiles and most_cols <= 256 else most_cols // 2
+        most_cols = most_cols if one_strip or (geo.tiles and most_cols <= 256) else most_cols // 2
     cols = even_block(n, max(geo.cols, most_cols), geo.cols)
     while not many and batch * -(-m // rows) * -(-n // cols) < wanted:
         cut_cols = flat and cols > 4 * geo.cols

@@ -226,6 +226,10 @@ PF_ALWAYS_INLINE int64_t pf_words(int64_t k) { return pf_round_up(k, PF_GROUP * 
 PF_ALWAYS_INLINE int64_t pf_height(int64_t rows) { return pf_round_up(rows, PF_ROW_STEP); }
 PF_ALWAYS_INLINE int64_t pf_width(int64_t cols) { return pf_round_up(cols, PF_LANES); }
 
+/* Words of B to ask for ahead. Rows of B where it lies may all come into one set of L1, which holds eight lines: asking
+ * for more throws out what is not yet read. */
+#define PF_AHEAD (PF_ARM ? 24 : 6)
+
 /* ---- micro-kernels: C[height, width] at row stride ldc; resume adds to what C holds. B is a panel or lies elsewhere, its
  * words b_step apart (AMX and words of several elements: a panel) ---- */
 
@@ -297,11 +301,11 @@ PF_ALWAYS_INLINE void pf_block(const int rows, const int vecs, int64_t words, co
 #pragma GCC unroll 2
     for (int v = 0; v < vecs; v++) acc[r][v] = resume ? *(pf_vec *)(c + r * ldc + v * PF_LANES) : (pf_vec){0};
   pf_turn(rows, vecs, acc, 0);
-  const int64_t ahead = 24 * b_step;
-  for (; words > 0; words--, a += rows, b += b_step) {
-    /* B comes from L2: ask for it a few hundred cycles ahead (a prefetch past the panel's end is harmless). */
+  const pf_word_t *next = b + PF_AHEAD * b_step;
+  for (; words > 0; words--, a += rows, b += b_step, next += b_step) {
+    /* B comes from L2: ask for it ahead (a prefetch past the panel's end is harmless). */
 #pragma GCC unroll 2
-    for (int v = 0; v < vecs; v++) __builtin_prefetch(b + ahead + v * PF_LANES);
+    for (int v = 0; v < vecs; v++) __builtin_prefetch(next + v * PF_LANES);
     pf_step(rows, vecs, a, b, acc);
   }
   pf_turn(rows, vecs, acc, 1);
