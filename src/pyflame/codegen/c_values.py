@@ -113,20 +113,21 @@ class Values(Writer):
 
     # --- statements -------------------------------------------------------------------------------------------------
 
-    def decode(self, flat: str, loops: list[int]) -> None:
-        """Loop variables from a flat index."""
+    def decode(self, flat: str, loops: list[int], kept: bool = False) -> None:
+        """Loop variables from a flat index. `kept`: they are counted on from there."""
+        kind = "int64_t" if kept else "const int64_t"
         if not loops:
             return
         if len(loops) == 1:
-            self.put(f"const int64_t i{loops[0]} = {flat};")
+            self.put(f"{kind} i{loops[0]} = {flat};")
             return
         at = f"at{loops[0]}"
         self.put(f"int64_t {at} = {flat};")
         for n in reversed(loops[1:]):
             self.put(f"const int64_t e{n} = {self.arg(self.extents[n])}, d{n} = pf_div({at}, e{n});")
-            self.put(f"const int64_t i{n} = {at} - d{n} * e{n};")
+            self.put(f"{kind} i{n} = {at} - d{n} * e{n};")
             self.put(f"{at} = d{n};")
-        self.put(f"const int64_t i{loops[0]} = {at};")
+        self.put(f"{kind} i{loops[0]} = {at};")
 
     def statements(self, values: list[int]) -> None:
         """Values of the current scope; in a tile each is computed for all lanes."""
