@@ -111,6 +111,15 @@ class Values(Writer):
             out[v] = level + 1 if instr.kind == "reduce" and instr.scope == scope else level
         return out
 
+    def crossing_loop(self, loops: list[int]) -> int | None:
+        """A loop along which some access runs through memory while the simd loop jumps: both must be cut into tiles."""
+        accesses = [i.access for i in self.kernel.instrs if i.kind == "load" and i.access is not None]
+        accesses += [a for _, a in self.kernel.stores]
+        for n in loops:
+            if self.extents[n] >= 8 and any(a.strides[n] == 1 and abs(a.strides[self.simd]) > 8 for a in accesses):
+                return n
+        return None
+
     # --- statements -------------------------------------------------------------------------------------------------
 
     def decode(self, flat: str, loops: list[int], kept: bool = False) -> None:
@@ -128,6 +137,13 @@ class Values(Writer):
             self.put(f"{kind} i{n} = {at} - d{n} * e{n};")
             self.put(f"{at} = d{n};")
         self.put(f"{kind} i{loops[0]} = {at};")
+
+    def advance(self, loops: list[int]) -> None:
+        """Loop variables that were decoded and kept, for the next flat index."""
+        for n in reversed(loops[1:]):
+            self.put(f"if (++i{n} == e{n}) {{ i{n} = 0;")
+        if loops:
+            self.put(f"i{loops[0]}++;" + " }" * (len(loops) - 1))
 
     def statements(self, values: list[int]) -> None:
         """Values of the current scope; in a tile each is computed for all lanes."""

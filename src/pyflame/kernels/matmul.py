@@ -205,7 +205,8 @@ def _packed_plan(
     a_panels = 0 if pack_a else min(_PACK_PANELS * geo.rows, rows) * geo.words(depth) * geo.word_bytes
     b_block = 0 if pack_b else (geo.cols if b_stays else cols) * geo.words(depth) * geo.word_bytes
     strips = -(-rows // geo.rows) if k > depth else 1
-    accumulators = strips * geo.rows * (cols + 64 // acc_bytes) * acc_bytes if parts == 1 and not flags & _SUMS_IN_PLACE else 0
+    made_elsewhere = parts > 1 or flags & _SUMS_IN_PLACE
+    accumulators = 0 if made_elsewhere else strips * geo.rows * (cols + 64 // acc_bytes) * acc_bytes
     worker_bytes = align(a_panels + b_block + accumulators)
 
     k_blocks = -(-k // depth)

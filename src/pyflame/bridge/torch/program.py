@@ -302,9 +302,11 @@ def _layout_in(root: Node, node: Node) -> tuple[tuple[int, ...] | None, Layout |
     """The strides of a root, and shape, strides and offset of a view of it with these strides: one call instead of a
     chain of them. None where sizes may change, or elements are seen as others."""
     whole, view = expected(root), expected(node)
-    if whole.dtype != view.dtype or view.dtype.is_complex or is_symbolic(whole) or is_symbolic(view):
+    if not all(isinstance(t, torch.Tensor) and not is_symbolic(t) for t in (whole, view)):
         return None, None
-    offset = view.storage_offset() - whole.storage_offset()
+    if whole.dtype != view.dtype or view.dtype.is_complex:
+        return None, None
+    offset = int(view.storage_offset()) - int(whole.storage_offset())
     return whole.stride(), (tuple(view.shape), view.stride(), offset)
 
 

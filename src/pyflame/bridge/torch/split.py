@@ -69,7 +69,7 @@ def is_random(node: Node) -> bool:
         return False
     names = [argument.name for argument in node.target._schema.arguments]
     given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-    return "dropout_p" not in names or given.get("dropout_p", 0.0) != 0.0
+    return "dropout_p" not in names or bool(given.get("dropout_p", 0.0))
 
 
 def op_name(target: Any) -> str:
