@@ -147,11 +147,12 @@ def test_attention_without_dropout_is_made_in_c_with_views_of_what_it_keeps(in_p
     class Attention(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.qkv = torch.nn.Linear(8, 24)
+            self.qkv, self.out = torch.nn.Linear(8, 24), torch.nn.Linear(8, 8)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             q, k, v = self.qkv(x).view(2, 5, 3, 2, 4).permute(2, 0, 3, 1, 4)
-            return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            seen = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return self.out(seen.transpose(1, 2).reshape(2, 5, 8))
 
     model = Attention()
     fn, x = compiled(model), torch.randn(2, 5, 8)
