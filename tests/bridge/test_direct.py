@@ -147,15 +147,15 @@ def test_attention_without_dropout_is_made_in_c_with_views_of_what_it_keeps(in_p
     class Attention(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.qkv, self.out = torch.nn.Linear(8, 24), torch.nn.Linear(8, 8)
+            self.qkv, self.out = torch.nn.Linear(32, 96), torch.nn.Linear(32, 32)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            q, k, v = self.qkv(x).view(2, 5, 3, 2, 4).permute(2, 0, 3, 1, 4)
+            q, k, v = self.qkv(x).view(2, 16, 3, 2, 16).permute(2, 0, 3, 1, 4)
             seen = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            return self.out(seen.transpose(1, 2).reshape(2, 5, 8))
+            return self.out(seen.transpose(1, 2).reshape(2, 16, 32))
 
     model = Attention()
-    fn, x = compiled(model), torch.randn(2, 5, 8)
+    fn, x = compiled(model), torch.randn(2, 16, 32)
     fn(x).pow(2).sum().backward()
     model.zero_grad()
     runs, _ = in_python.during(lambda: fn(x).pow(2).sum().backward())
