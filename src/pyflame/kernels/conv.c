@@ -109,13 +109,16 @@ PF_ALWAYS_INLINE __m512i pf_every_other(const pf_b_t *src, uint32_t lanes) {
   return _mm512_permutex2var_epi32(_mm512_maskz_loadu_epi32(read, src), even, _mm512_maskz_loadu_epi32(read >> 16, src + 16));
 }
 
-PF_ALWAYS_INLINE void pf_read_run(pf_b_t *dst, const pf_b_t *line, const pf_run *run, int64_t k, int64_t count) {
-  const uint32_t lanes = run->tap[k].lanes, keep = count >= 32 ? ~0u : (1u << count) - 1;
-  const pf_b_t *src = line + run->tap[k].first;
+PF_ALWAYS_INLINE void pf_write_run(pf_b_t *dst, __m512i low, __m512i high, int64_t count) {
+  const uint32_t keep = count >= 32 ? ~0u : (1u << count) - 1;
+  _mm512_mask_storeu_epi32(dst, keep, low);
+  if (count > 16) _mm512_mask_storeu_epi32(dst + 16, keep >> 16, high);
+}
+
+/* What are no neighbours; a function of its own, so that the loop over these stays small. */
+__attribute__((noinline)) static void pf_read_apart(pf_b_t *dst, const pf_b_t *src, const pf_run *run, uint32_t lanes, int64_t count) {
   __m512i low, high;
-  if (run->how == PF_READ_NEIGHBOURS) {
-    low = _mm512_maskz_loadu_epi32(lanes, src), high = _mm512_maskz_loadu_epi32(lanes >> 16, src + 16);
-  } else if (run->how == PF_READ_SPREAD) {
+  if (run->how == PF_READ_SPREAD) {
     low = _mm512_maskz_expandloadu_epi32(lanes, src);
     high = _mm512_maskz_expandloadu_epi32(lanes >> 16, src + __builtin_popcount(lanes & 0xffff));
   } else if (run->how == PF_READ_EVERY_OTHER) {
@@ -126,23 +129,31 @@ PF_ALWAYS_INLINE void pf_read_run(pf_b_t *dst, const pf_b_t *line, const pf_run 
     low = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), lanes, at, src, 4);
     high = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), lanes >> 16, at, src + 16 * run->hop, 4);
   }
-  _mm512_mask_storeu_epi32(dst, keep, low);
-  if (count > 16) _mm512_mask_storeu_epi32(dst + 16, keep >> 16, high);
+  pf_write_run(dst, low, high, count);
+}
+
+PF_ALWAYS_INLINE void pf_read_run(const int neighbours, pf_b_t *dst, const pf_b_t *line, const pf_run *run, int64_t k, int64_t count) {
+  const uint32_t lanes = run->tap[k].lanes;
+  const pf_b_t *src = line + run->tap[k].first;
+  if (neighbours)
+    pf_write_run(dst, _mm512_maskz_loadu_epi32(lanes, src), _mm512_maskz_loadu_epi32(lanes >> 16, src + 16), count);
+  else
+    pf_read_apart(dst, src, run, lanes, count);
 }
 #elif PF_ARM
-PF_ALWAYS_INLINE void pf_read_run(pf_b_t *dst, const pf_b_t *line, const pf_run *run, int64_t k, int64_t count) {
+PF_ALWAYS_INLINE void pf_read_run(const int neighbours, pf_b_t *dst, const pf_b_t *line, const pf_run *run, int64_t k, int64_t count) {
   const uint32_t lanes = run->tap[k].lanes;
   const pf_b_t *src = line + run->tap[k].first;
   if (PF_NR > 32 || lanes != ~0u >> (32 - PF_NR & 31))
     for (int64_t i = 0; i < count; i++) dst[i] = lanes >> i & 1 ? src[i * run->hop] : 0;
-  else if (run->how == PF_READ_NEIGHBOURS)
+  else if (neighbours)
     __builtin_memcpy(dst, src, PF_NR * sizeof(pf_b_t));
   else
     for (int i = 0; i < PF_NR; i++) dst[i] = src[i * run->hop];
 }
 #else
-PF_ALWAYS_INLINE void pf_read_run(pf_b_t *dst, const pf_b_t *line, const pf_run *run, int64_t k, int64_t count) {
-  (void)dst, (void)line, (void)run, (void)k, (void)count;
+PF_ALWAYS_INLINE void pf_read_run(const int neighbours, pf_b_t *dst, const pf_b_t *line, const pf_run *run, int64_t k, int64_t count) {
+  (void)neighbours, (void)dst, (void)line, (void)run, (void)k, (void)count;
 }
 #endif
 
@@ -171,8 +182,10 @@ static void pf_patches(pf_b_t *dst, int64_t pitch, char *const *buf, const int64
       if (i0 < 0 || i1 < 0)
         for (; tap.k[2] < last; tap.k[2]++, to += pitch)
           for (int64_t i = 0; i < length; i++) to[i] = 0;
+      else if (run.how == PF_READ_NEIGHBOURS) /* the common case, as a loop of its own */
+        for (; tap.k[2] < last; tap.k[2]++, to += pitch) pf_read_run(1, to, line, &run, tap.k[2], length);
       else if (run.how != PF_READ_SLOWLY)
-        for (; tap.k[2] < last; tap.k[2]++, to += pitch) pf_read_run(to, line, &run, tap.k[2], length);
+        for (; tap.k[2] < last; tap.k[2]++, to += pitch) pf_read_run(0, to, line, &run, tap.k[2], length);
       else
         for (; tap.k[2] < last; tap.k[2]++, to += pitch)
           pf_read_line(to, line, length, u[2] + tap.k[2] * arg[PF_RHS + 2], arg[PF_STRIDE + 2], arg[PF_LHS + 2], arg[PF_IN + 2],

@@ -164,9 +164,11 @@ PF_KERNEL(PF_GLUE(PF_NAME, _mul)) {
         for (int64_t j = 0; j < cols; j += PF_NR) {
           const int64_t width = pf_min(PF_NR, cols - j);
           if (ask) pf_ask(buf, arg, batch, i0 + i, count, j0 + j, width);
+#if !PF_AMX
           if (j < first)
             pf_micro_at(pf_height(count), width, words, a_panel, b_rows + j, b_row, strip + j, ldc, k0 > k_first);
           else
+#endif
             pf_micro(pf_height(count), pf_width(width), words, a_panel, b_panels + (j - first) * words, strip + j, ldc, k0 > k_first);
         }
         if (last && !split && !sums_in_place)
