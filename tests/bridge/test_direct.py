@@ -143,6 +143,30 @@ def test_a_bad_index_raises_from_c(in_python: InPython) -> None:
     assert not runs and torch.equal(out, table[good])
 
 
+def test_attention_without_dropout_is_made_in_c_with_views_of_what_it_keeps(in_python: InPython) -> None:
+    class Attention(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv, self.out = torch.nn.Linear(32, 96), torch.nn.Linear(32, 32)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q, k, v = self.qkv(x).view(2, 16, 3, 2, 16).permute(2, 0, 3, 1, 4)
+            seen = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return self.out(seen.transpose(1, 2).reshape(2, 16, 32))
+
+    model = Attention()
+    fn, x = compiled(model), torch.randn(2, 16, 32)
+    fn(x).pow(2).sum().backward()
+    model.zero_grad()
+    runs, _ = in_python.during(lambda: fn(x).pow(2).sum().backward())
+    ours = [p.grad for p in model.parameters()]
+    model.zero_grad()
+    model(x).pow(2).sum().backward()
+    assert not runs
+    for p, found in zip(model.parameters(), ours, strict=True):
+        torch.testing.assert_close(found, p.grad)
+
+
 def test_random_graphs_stay_in_python_and_draw_anew(in_python: InPython) -> None:
     fn, x = compiled(lambda x: torch.nn.functional.dropout(x, 0.5)), torch.ones(1000)
     fn(x)

@@ -353,6 +353,7 @@ WEIGHT_GRADIENTS = [
     conv.ConvShape(15, 1, 5, 17, (3, 10, 9), (2, 9, 9), (2, 2, 3), pad_lo=(0, 0, 1)),
     conv.ConvShape(1, 1, 9, 5, (1, 33, 34), (1, 16, 16), (1, 3, 3), pad_lo=(0, 1, 1), rhs_dilation=(1, 2, 2)),
     conv.ConvShape(4, 1, 2, 9, (1, 9, 9), (1, 12, 11), (1, 2, 3), (1, 2, 2), (0, 1, 1), (1, 2, 2)),
+    conv.ConvShape(16, 2, 3, 8, (1, 16, 16), (1, 8, 8), (1, 3, 3), pad_lo=(0, 1, 1), rhs_dilation=(1, 2, 2)),
     conv.ConvShape(1, 7, 9, 1, (1, 33, 34), (1, 16, 16), (1, 3, 3), pad_lo=(0, 1, 1), rhs_dilation=(1, 2, 2)),
     conv.ConvShape(2, 3, 5, 1, (2, 25, 13), (2, 23, 9), (1, 3, 3), pad_lo=(0, 0, 0)),
 ]
@@ -370,6 +371,16 @@ def test_weight_gradients(build: Any, shape: conv.ConvShape, flags: str, dtype: 
         got, algorithm = convolve(build, x, given, shape, dtype, flags)
         assert algorithm == 2 if shape.o == 1 else algorithm in (1, 2)
         check(got, reference(wide(x), wide(w), shape), reference(np.abs(wide(x)), np.abs(wide(w)), shape))
+
+
+@pytest.mark.parametrize(("outputs", "stride", "algorithm"), [(8, 1, 2), (8, 2, 1), (2, 2, 1), (1, 2, 2), (9, 1, 1)])
+def test_a_weight_gradient_with_gaps_between_taps_has_vectors_of_outputs(
+    outputs: int, stride: int, algorithm: int
+) -> None:
+    size = (1, 16 * stride, 16 * stride)
+    gaps = (1, stride, stride)
+    shape = conv.ConvShape(16, 2, 16, outputs, size, (1, 16, 16), (1, 3, 3), pad_lo=(0, 1, 1), rhs_dilation=gaps)
+    assert conv.conv_plan(shape, isa="avx512").algorithm == algorithm
 
 
 @pytest.mark.thorough

@@ -84,41 +84,46 @@ class _Emitter(Values):
         self.open("PF_KERNEL(PF_KEY_0)")
         self.invariants()
         self.put(f"const int64_t extent = {self.arg(inner)}, blocks = {self.arg(blocks)};")
-        strips = 1
-        if across is not None:
-            loops.remove(across)
-            strips = -(-self.extents[across] // TILE_HEIGHT)
-            self.put(f"const int64_t strips = {self.arg(strips)}, height = {self.arg(self.extents[across])};")
-        self.open("for (int64_t task = begin; task < end; task++)")
-        self.put(f"const int64_t row = pf_div(task, blocks), first = (task - row * blocks) * {block};")
-        self.put("const int64_t rest = extent - first;")
-        self.put(f"const int64_t count = rest < {block} ? rest : {block};")
-        if across is not None:
-            # Neighbours in memory are used while their cache line is at hand.
-            self.put("const int64_t strip = pf_div(row, strips);")
-            self.put(f"const int64_t top = (row - strip * strips) * {TILE_HEIGHT}, below = height - top;")
-            self.decode("strip", loops)
-            bottom = f"top + (below < {TILE_HEIGHT} ? below : {TILE_HEIGHT})"
-            self.open(f"for (int64_t i{across} = top; i{across} < {bottom}; i{across}++)")
+        if across is None:
+            self.flat_loop(loops, block)
         else:
-            self.decode("row", loops)
-        self.innermost([], list(range(len(self.kernel.stores))), "first", "count")
-        if across is not None:
-            self.close()
-        self.close()
-        self.close()
+            loops.remove(across)
+            self.crossing_tiles(loops, across, block)
+        strips = 1 if across is None else -(-self.extents[across] // TILE_HEIGHT)
         rows = prod(self.extents[n] for n in loops)
         elements = min(inner, block) * (1 if across is None else min(TILE_HEIGHT, self.extents[across]))
         return self.source([Phase("_0", rows * strips * blocks, max(1, GRAIN // max(1, elements)))])
 
-    def crossing_loop(self, loops: list[int]) -> int | None:
-        """A loop along which some access runs through memory while the simd loop jumps: both must be cut into tiles."""
-        accesses = [i.access for i in self.kernel.instrs if i.kind == "load" and i.access is not None]
-        accesses += [a for _, a in self.kernel.stores]
-        for n in loops:
-            if self.extents[n] >= 8 and any(a.strides[n] == 1 and abs(a.strides[self.simd]) > 8 for a in accesses):
-                return n
-        return None
+    def flat_loop(self, loops: list[int], block: int) -> None:
+        """Blocks of rows, one after the other. Short rows cost less than a division for each loop would."""
+        self.put("int64_t row = pf_div(begin, blocks), piece = begin - row * blocks;")
+        self.decode("row", loops, kept=True)
+        self.open("for (int64_t task = begin; task < end; task++)")
+        self.put(f"const int64_t first = piece * {block}, rest = extent - first;")
+        self.put(f"const int64_t count = rest < {block} ? rest : {block};")
+        self.innermost([], list(range(len(self.kernel.stores))), "first", "count")
+        self.open("if (++piece == blocks)")
+        self.put("piece = 0;")
+        self.advance(loops)
+        self.close()
+        self.close()
+        self.close()
+
+    def crossing_tiles(self, loops: list[int], across: int, block: int) -> None:
+        """Tiles of an inner and a crossing loop: neighbours in memory are used while their cache line is at hand."""
+        strips = -(-self.extents[across] // TILE_HEIGHT)
+        self.put(f"const int64_t strips = {self.arg(strips)}, height = {self.arg(self.extents[across])};")
+        self.open("for (int64_t task = begin; task < end; task++)")
+        self.put(f"const int64_t row = pf_div(task, blocks), first = (task - row * blocks) * {block};")
+        self.put(f"const int64_t rest = extent - first, count = rest < {block} ? rest : {block};")
+        self.put(f"const int64_t strip = pf_div(row, strips), top = (row - strip * strips) * {TILE_HEIGHT};")
+        self.put(f"const int64_t below = height - top, bottom = top + (below < {TILE_HEIGHT} ? below : {TILE_HEIGHT});")
+        self.decode("strip", loops)
+        self.open(f"for (int64_t i{across} = top; i{across} < bottom; i{across}++)")
+        self.innermost([], list(range(len(self.kernel.stores))), "first", "count")
+        self.close()
+        self.close()
+        self.close()
 
     def epilogue(self, layout: tuple[int, int], accumulator: str) -> tuple[str, tuple[int, ...]]:
         loops = self.loops_of[0]

@@ -111,22 +111,39 @@ class Values(Writer):
             out[v] = level + 1 if instr.kind == "reduce" and instr.scope == scope else level
         return out
 
+    def crossing_loop(self, loops: list[int]) -> int | None:
+        """A loop along which some access runs through memory while the simd loop jumps: both must be cut into tiles."""
+        accesses = [i.access for i in self.kernel.instrs if i.kind == "load" and i.access is not None]
+        accesses += [a for _, a in self.kernel.stores]
+        for n in loops:
+            if self.extents[n] >= 8 and any(a.strides[n] == 1 and abs(a.strides[self.simd]) > 8 for a in accesses):
+                return n
+        return None
+
     # --- statements -------------------------------------------------------------------------------------------------
 
-    def decode(self, flat: str, loops: list[int]) -> None:
-        """Loop variables from a flat index."""
+    def decode(self, flat: str, loops: list[int], kept: bool = False) -> None:
+        """Loop variables from a flat index. `kept`: they are counted on from there."""
+        kind = "int64_t" if kept else "const int64_t"
         if not loops:
             return
         if len(loops) == 1:
-            self.put(f"const int64_t i{loops[0]} = {flat};")
+            self.put(f"{kind} i{loops[0]} = {flat};")
             return
         at = f"at{loops[0]}"
         self.put(f"int64_t {at} = {flat};")
         for n in reversed(loops[1:]):
             self.put(f"const int64_t e{n} = {self.arg(self.extents[n])}, d{n} = pf_div({at}, e{n});")
-            self.put(f"const int64_t i{n} = {at} - d{n} * e{n};")
+            self.put(f"{kind} i{n} = {at} - d{n} * e{n};")
             self.put(f"{at} = d{n};")
-        self.put(f"const int64_t i{loops[0]} = {at};")
+        self.put(f"{kind} i{loops[0]} = {at};")
+
+    def advance(self, loops: list[int]) -> None:
+        """Loop variables that were decoded and kept, for the next flat index."""
+        for n in reversed(loops[1:]):
+            self.put(f"if (++i{n} == e{n}) {{ i{n} = 0;")
+        if loops:
+            self.put(f"i{loops[0]}++;" + " }" * (len(loops) - 1))
 
     def statements(self, values: list[int]) -> None:
         """Values of the current scope; in a tile each is computed for all lanes."""

@@ -8,6 +8,7 @@ from math import prod
 from pyflame.core.device import Target
 from pyflame.core.dtype import DType
 from pyflame.core.shape import Shape, contiguous_strides
+from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import Launch, Phase, Source
 from pyflame.kernels import conv
 from pyflame.kernels.ctype import macros_with_epilogue
@@ -84,6 +85,15 @@ def _written(launch: Launch) -> tuple[int, int]:
     return 0, 0
 
 
+def _only_stored(launch: Launch, acc: str) -> bool:
+    """Whether an epilogue does no more than to store sums, row by row, in the type in which they are added."""
+    kernel = launch.kernel
+    if [instr.kind for instr in kernel.instrs] != ["acc"] or len(kernel.stores) > 1 or not all(_written(launch)):
+        return False
+    stored = kernel.stores[0][1].dtype
+    return stored == kernel.instrs[0].dtype and storage(stored) == acc
+
+
 def matmul_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> Source:
     """The text and arguments of one (batched) matrix product."""
     anchor = launch.kernel.anchor
@@ -98,7 +108,7 @@ def matmul_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> 
     plan = gemm_plan(
         m, n, k, prod(rows.batch), a_dtype=a.dtype.name, b_dtype=b.dtype.name, acc_bytes=acc_bytes,
         a_shared=not any(rows.a_steps), b_shared=not any(rows.b_steps), a_strides=a_strides, b_strides=b_strides,
-        isa=isa_of(set(target.isa)), workers=target.workers,
+        stored=_only_stored(launch, acc), isa=isa_of(set(target.isa)), workers=target.workers,
     )  # fmt: skip
 
     def padded(values: tuple[int, ...]) -> list[int]:

@@ -99,7 +99,9 @@ def conv_plan(
     # Vectors of columns need a few output pixels side by side; backward-weight has 1 to 7, but hundreds of taps.
     if shape.c and shape.out[2] < geo.col_step and shape.taps[2] * shape.taps[1] >= 4 * geo.col_step:
         vectors = geometry("float32", "float32", acc_bytes, isa)
-        few = 2 * shape.o <= vectors.col_step  # most lanes of a panel of outputs would be empty
+        # Few outputs leave most lanes of a panel empty. Where taps have gaps, vectors of taps cost eight times as much.
+        gaps = 8 if shape.rhs_dilation[2] > 1 else 1
+        few = shape.o == 1 or 2 * shape.o * gaps <= vectors.col_step
         plan = _dot_plan(shape, x_bytes, vectors, workers) if few else _batch_plan(shape, vectors, workers)
         if plan is not None:
             return plan

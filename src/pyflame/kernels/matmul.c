@@ -5,7 +5,8 @@
  * Memory policy. `pack` copies the operands that several tasks share into panels (pf_gemm.h), once. `mul` gives each
  * task a block of arg[PF_ROWS] x arg[PF_COLS] outputs: for every k block of arg[PF_DEPTH] the B block stays in L2,
  * one A panel at a time stays in L1, and the accumulators stay in the worker's scratch until k is done, so the
- * epilogue sees each output once, a row of the block at a time. `finish` adds the partial sums of a split k.
+ * epilogue sees each output once, a row of the block at a time. `finish` adds the partial sums of a split k. Rows of B
+ * that are short and few stay where they lie, and sums that are stored as they are go there at once.
  * `thin` serves up to eight rows or columns: it reads the large matrix once, where it lies, and packs nothing.
  *
  * 2*M*N*K flops. Bytes: A and B are read once and written and read once more as panels; from the last cache level a
@@ -33,6 +34,8 @@ enum {
 enum {
   PF_PACKED_A = 1, PF_PACKED_B = 2, /* the operand was packed by the `pack` phase */
   PF_SHARED_A = 4, PF_SHARED_B = 8, /* one operand for all batch entries */
+  PF_B_IN_PLACE = 16,               /* B's panels of whole vectors are multiplied where they lie */
+  PF_SUMS_IN_PLACE = 32,            /* the epilogue only stores: sums are made in PF_OUT, whose rows are whole vectors */
 };
 
 #define PF_SKEW (64 / (int64_t)sizeof(PF_ACC_T)) /* keeps accumulator rows out of each other's cache sets */
@@ -106,12 +109,13 @@ PF_KERNEL(PF_GLUE(PF_NAME, _mul)) {
   const int64_t m = arg[PF_M], n = arg[PF_N], k = arg[PF_K], flags = arg[PF_FLAGS], depth = arg[PF_DEPTH];
   const int64_t row_blocks = pf_div_up(m, arg[PF_ROWS]), col_blocks = pf_div_up(n, arg[PF_COLS]);
   const int64_t a_row = arg[PF_A_ROW], a_col = arg[PF_A_COL], b_row = arg[PF_B_ROW], b_col = arg[PF_B_COL];
-  const int split = arg[PF_SPLIT] < k;
+  const int split = arg[PF_SPLIT] < k, sums_in_place = (flags & PF_SUMS_IN_PLACE) != 0;
   const int64_t together = b_col == 1 ? arg[PF_COLS] : PF_PACK_PANELS * PF_NR; /* rows are read as far as they go */
   char *scratch = buf[2] + arg[PF_WORKER_AT] + worker * arg[PF_WORKER_BYTES];
   const int64_t a_lines = flags & PF_PACKED_A ? 0 : pf_min(PF_PACK_PANELS * PF_MR, arg[PF_ROWS]);
   pf_word_t *a_local = (pf_word_t *)scratch, *b_local = a_local + a_lines * pf_words(depth);
-  PF_ACC_T *block = (PF_ACC_T *)(b_local + (flags & PF_PACKED_B ? 0 : arg[PF_COLS] * pf_words(depth)));
+  const int64_t b_lines = flags & PF_PACKED_B ? 0 : flags & PF_B_IN_PLACE ? PF_NR : arg[PF_COLS];
+  PF_ACC_T *block = (PF_ACC_T *)(b_local + b_lines * pf_words(depth));
   pf_kernel_begin();
   for (int64_t task = begin; task < end; task++) {
     /* Neighbouring tasks share B's columns, which are the larger block. */
@@ -129,17 +133,22 @@ PF_KERNEL(PF_GLUE(PF_NAME, _mul)) {
     if (split) {
       ldc = pf_width(n), strip_stride = PF_MR * ldc;
       c = (PF_ACC_T *)(buf[2] + arg[PF_PARTIAL_AT]) + ((part * arg[PF_BATCH] + batch) * pf_height(m) + i0) * ldc + j0;
+    } else if (sums_in_place) {
+      ldc = n, strip_stride = PF_MR * n;
+      c = (PF_ACC_T *)buf[arg[PF_OUT]] + (batch * m + i0) * n + j0;
     }
+    /* Columns from here on are packed: all, or the panel that ends within a vector. */
+    const int64_t first = !(flags & PF_B_IN_PLACE) ? 0 : cols % PF_LANES ? cols / PF_NR * PF_NR : cols;
     int64_t k0 = k_first;
     do { /* runs once for k == 0, which gives zeros */
       const int64_t kc = pf_min(depth, k_end - k0), words = pf_words(kc);
       const int last = k0 + kc >= k_end;
-      const pf_word_t *b_panels = b_local;
+      const pf_word_t *b_panels = b_local, *b_rows = (const pf_word_t *)(b + k0 * b_row);
       if (flags & PF_PACKED_B)
         b_panels = pf_panels(buf[2] + arg[PF_B_AT], b_batch, pf_width(n), k, k0) + j0 * words;
       else
-        for (int64_t j = 0; j < cols; j += together)
-          pf_pack_panels_b(b_local + j * words, b + j * b_col + k0 * b_row, pf_min(together, cols - j), kc, b_col, b_row);
+        for (int64_t j = first; j < cols; j += together)
+          pf_pack_panels_b(b_local + (j - first) * words, b + j * b_col + k0 * b_row, pf_min(together, cols - j), kc, b_col, b_row);
       const pf_word_t *a_panels = pf_panels(buf[2], a_batch, pf_height(m), k, k0) + i0 * words;
       for (int64_t i = 0; i < rows; i += PF_MR) {
         const int64_t count = pf_min(PF_MR, rows - i);
@@ -151,13 +160,18 @@ PF_KERNEL(PF_GLUE(PF_NAME, _mul)) {
           a_panel = a_local + at * words;
         }
         PF_ACC_T *strip = c + i / PF_MR * strip_stride;
-        const int ask = last && !split && arg[PF_OUT] && words >= 64;
+        const int ask = !split && (sums_in_place ? k0 == k_first : last) && arg[PF_OUT] && words >= 64;
         for (int64_t j = 0; j < cols; j += PF_NR) {
           const int64_t width = pf_min(PF_NR, cols - j);
           if (ask) pf_ask(buf, arg, batch, i0 + i, count, j0 + j, width);
-          pf_micro(pf_height(count), pf_width(width), words, a_panel, b_panels + j * words, strip + j, ldc, k0 > k_first);
+#if !PF_AMX
+          if (j < first)
+            pf_micro_at(pf_height(count), width, words, a_panel, b_rows + j, b_row, strip + j, ldc, k0 > k_first);
+          else
+#endif
+            pf_micro(pf_height(count), pf_width(width), words, a_panel, b_panels + (j - first) * words, strip + j, ldc, k0 > k_first);
         }
-        if (last && !split)
+        if (last && !split && !sums_in_place)
           for (int64_t r = 0; r < count; r++) PF_EPILOGUE(buf, arg, uni, batch, i0 + i + r, j0, cols, strip + r * ldc);
       }
       k0 += depth;

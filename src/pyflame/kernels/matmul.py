@@ -41,12 +41,14 @@ _NEEDS: dict[Isa, tuple[set[str], set[str]]] = {
     "neon": ({"__aarch64__"}, {"asimd"}),
 }
 _BYTES = ("int8", "uint8")
+_SUMMED_AS_STORED = ("float32", "float64", "int16", "int32", "int64")
 
 _PACK_PANELS = 4
 _THIN = 8
-_PACKED_A, _PACKED_B, _SHARED_A, _SHARED_B = 1, 2, 4, 8
+_PACKED_A, _PACKED_B, _SHARED_A, _SHARED_B, _B_IN_PLACE, _SUMS_IN_PLACE = 1, 2, 4, 8, 16, 32
 _MOST_ROWS = 2100  # their sums still come from the last cache level soon enough
 _L2_BYTES = 1 << 20  # what a B block may take of the second cache level
+_ROW_BYTES = 2048  # of B where it lies: longer rows are pages of their own, and in few sets of the caches
 _PACK_LIMIT = 1 << 30  # larger operands are packed block by block, in every task that needs them
 
 
@@ -124,10 +126,12 @@ def gemm_plan(
     b_shared: bool = False,
     a_strides: Strides | None = None,
     b_strides: Strides | None = None,
+    stored: bool = False,
     isa: Isa = "avx512",
     workers: int = 1,
 ) -> GemmPlan:
     """Plan `batch` products of (m, k) by (k, n). `*_shared`: one operand for all batch entries; strides in elements.
+    `stored`: the sums are the result, row by row.
 
     >>> [name for name, _ in gemm_plan(1024, 1024, 1024).phases]
     ['pack', 'mul']
@@ -138,6 +142,10 @@ def gemm_plan(
         return _thin_plan(min(m, n), max(m, n), k, batch, flags, acc_bytes, workers)
 
     high, wide, split, finished = _whole_panels(m, n, k, batch, geo)
+    if b_dtype in _SUMMED_AS_STORED and b_strides is not None and b_strides[1] == 1:
+        flags += _B_IN_PLACE * _stays(m, k, b_strides[0] * acc_bytes, geo)
+    if stored:
+        flags += _SUMS_IN_PLACE * _whole_steps(n, geo)
     packed, tasks, scratch_bytes, *args = _packed_plan(
         high, wide, k, batch, split, geo, acc_bytes, a_shared, b_shared, flags, workers
     )
@@ -154,6 +162,20 @@ def _whole_panels(m: int, n: int, k: int, batch: int, geo: Geometry) -> tuple[in
 
 
 @whole
+def _stays(m: int, k: int, row_bytes: int, geo: Geometry) -> int:
+    """Whether rows of B stay where they lie: few and short ones are as well in the cache as panels, and one panel of A
+    reads them but once. Narrow panels are better together, and words of several elements are made by packing."""
+    fits = _depth(k, geo) * row_bytes <= _L2_BYTES // 2 and 0 <= row_bytes <= _ROW_BYTES
+    return int((fits or m <= geo.rows) and geo.group == geo.word_step == 1 and geo.rows <= geo.cols)
+
+
+@whole
+def _whole_steps(n: int, geo: Geometry) -> int:
+    """Whether the micro-kernel writes nothing but the sums themselves."""
+    return int(n % geo.col_step == 0 and geo.row_step == 1)
+
+
+@whole
 @lru_cache(maxsize=1024)  # texts that grow come with as many rows as before, in whole panels
 def _packed_plan(
     m: int, n: int, k: int, batch: int, split: int, geo: Geometry, acc_bytes: int, a_shared: bool, b_shared: bool,
@@ -163,7 +185,8 @@ def _packed_plan(
     panels."""
     depth = _depth(k, geo)
     parts = max(1, -(-k // split))
-    rows, cols = _block(m, n, depth, batch * parts, geo, workers)
+    b_stays = bool(flags & _B_IN_PLACE)
+    rows, cols = _block(m, n, depth, batch * parts, geo, workers, depth >= k and not geo.tiles)
     row_blocks, col_blocks = -(-m // rows), -(-n // cols)
     a_copies, b_copies = (1 if a_shared else batch), (1 if b_shared else batch)
     a_bytes = geo.height(m) * geo.words(k) * geo.word_bytes * a_copies
@@ -172,7 +195,7 @@ def _packed_plan(
     # vectors less time than to write and read it. For tiles, and where panels are narrow, it is more of the work.
     few = 4 if cols * geo.acc_bytes >= 2048 and geo.rows <= geo.cols and not geo.tiles else 2
     pack_a = col_blocks * batch // a_copies > few and a_bytes <= _PACK_LIMIT
-    pack_b = row_blocks * batch // b_copies > 1 and b_bytes <= _PACK_LIMIT
+    pack_b = row_blocks * batch // b_copies > 1 and b_bytes <= _PACK_LIMIT and not b_stays
     flags |= _PACKED_A * pack_a | _PACKED_B * pack_b
 
     b_at = align(a_bytes) if pack_a else 0
@@ -180,9 +203,10 @@ def _packed_plan(
     partials = parts * batch * geo.height(m) * geo.width(n) * acc_bytes if parts > 1 else 0
     worker_at = partial_at + align(partials)
     a_panels = 0 if pack_a else min(_PACK_PANELS * geo.rows, rows) * geo.words(depth) * geo.word_bytes
-    b_block = 0 if pack_b else cols * geo.words(depth) * geo.word_bytes
+    b_block = 0 if pack_b else (geo.cols if b_stays else cols) * geo.words(depth) * geo.word_bytes
     strips = -(-rows // geo.rows) if k > depth else 1
-    accumulators = strips * geo.rows * (cols + 64 // acc_bytes) * acc_bytes if parts == 1 else 0
+    made_elsewhere = parts > 1 or flags & _SUMS_IN_PLACE
+    accumulators = 0 if made_elsewhere else strips * geo.rows * (cols + 64 // acc_bytes) * acc_bytes
     worker_bytes = align(a_panels + b_block + accumulators)
 
     k_blocks = -(-k // depth)
@@ -241,8 +265,9 @@ def _depth(k: int, geo: Geometry) -> int:
     return max(unit, round_up(-(-k // parts), unit))
 
 
-def _block(m: int, n: int, depth: int, batch: int, geo: Geometry, workers: int) -> tuple[int, int]:
-    """Rows and columns of one task: a B block within L2, and enough tasks that no worker waits long for the last."""
+def _block(m: int, n: int, depth: int, batch: int, geo: Geometry, workers: int, one_strip: bool) -> tuple[int, int]:
+    """Rows and columns of one task: a B block within L2, and enough tasks that no worker waits long for the last.
+    `one_strip`: one strip of accumulators serves all rows."""
     words = geo.words(depth)
     most_cols = min(_L2_BYTES // (words * geo.word_bytes), 2048 // geo.acc_bytes)
     if geo.tiles and words >= 512:
@@ -258,7 +283,7 @@ def _block(m: int, n: int, depth: int, batch: int, geo: Geometry, workers: int) 
     flat = not tall and m <= 20 * geo.rows
     if flat:
         rows = round_up(m, geo.rows)
-        most_cols = most_cols if geo.tiles and most_cols <= 256 else most_cols // 2
+        most_cols = most_cols if one_strip or (geo.tiles and most_cols <= 256) else most_cols // 2
     cols = even_block(n, max(geo.cols, most_cols), geo.cols)
     while not many and batch * -(-m // rows) * -(-n // cols) < wanted:
         cut_cols = flat and cols > 4 * geo.cols

@@ -282,12 +282,32 @@ class OutputView:
         self.reads = {root, *(a for n in chain for a in n.all_input_nodes if a is not n.args[0])}
         self.calls: list[Any] = [(n.target, n.args[1:], n.kwargs) for n in chain]
         self.fixed = len(self.reads) == 1  # no argument changes
+        self.strides, self.layout = _layout_in(root, node) if self.fixed else (None, None)
 
     def __call__(self, env: dict[Node, Any]) -> None:
         value = env[self.root]
+        if self.layout is not None and value.stride() == self.strides:
+            shape, strides, offset = self.layout
+            env[self.node] = value.as_strided(shape, strides, value.storage_offset() + offset)
+            return
         for target, args, kwargs in self.calls if self.fixed else map_arg(self.calls, env.__getitem__):
             value = target(value, *args, **kwargs)
         env[self.node] = value
+
+
+Layout = tuple[tuple[int, ...], tuple[int, ...], int]
+
+
+def _layout_in(root: Node, node: Node) -> tuple[tuple[int, ...] | None, Layout | None]:
+    """The strides of a root, and shape, strides and offset of a view of it with these strides: one call instead of a
+    chain of them. None where sizes may change, or elements are seen as others."""
+    whole, view = expected(root), expected(node)
+    if not all(isinstance(t, torch.Tensor) and not is_symbolic(t) for t in (whole, view)):
+        return None, None
+    if whole.dtype != view.dtype or view.dtype.is_complex:
+        return None, None
+    offset = int(view.storage_offset()) - int(whole.storage_offset())
+    return whole.stride(), (tuple(view.shape), view.stride(), offset)
 
 
 def _views(output: Node) -> list[OutputView]:
@@ -319,6 +339,9 @@ class Program:
         (output,) = [n for n in graph.graph.nodes if n.op == "output"]
         self.result: Sequence[Any] = output.args[0]
         self.views = _views(output)
+        views = {view.node for view in self.views}
+        # what the steps give: results, and what these are views of
+        self.wanted = [r for r in self.result if r not in views] + [r for view in self.views for r in view.reads]
         self.place = only_device(_devices(graph))
         self.device = options.device or device_of(self.place)
         self.gpu = gpu_at(self.place)
@@ -330,12 +353,12 @@ class Program:
 
     def _whole(self) -> OurPart | None:
         """Where one plan is all there is: that part. Most graphs are, and need no table of values."""
-        if len(self.steps) != 1 or self.views or self.constants or not isinstance(part := self.steps[0], OurPart):
+        if len(self.steps) != 1 or self.constants or not isinstance(part := self.steps[0], OurPart):
             return None
         made, arguments = ({n: i for i, n in enumerate(nodes)} for nodes in (part.outputs, self.placeholders))
         results = [
             (MADE, made[r]) if r in made else (ARGUMENT, arguments[r]) if r in arguments else (ITSELF, r)
-            for r in self.result
+            for r in self.wanted
         ]
         part.graph = WholeGraph([arguments[n] for n in part.inputs], results)
         return part
@@ -372,14 +395,18 @@ class Program:
 
     def _run(self, args: list[Any]) -> Sequence[Any]:
         if self.whole is not None:
-            return self.whole.run_graph(args)
-        env: dict[Any, Any] = dict(zip(self.placeholders, args, strict=True))
-        args.clear()
-        env.update(self.constants)
-        for step, dead in zip(self.steps, self.dead, strict=True):
-            step(env)
-            for node in dead:
-                env.pop(node, None)
+            made = self.whole.run_graph(args)
+            if not self.views:
+                return made
+            env: dict[Any, Any] = dict(zip(self.wanted, made, strict=True))
+        else:
+            env = dict(zip(self.placeholders, args, strict=True))
+            args.clear()
+            env.update(self.constants)
+            for step, dead in zip(self.steps, self.dead, strict=True):
+                step(env)
+                for node in dead:
+                    env.pop(node, None)
         if self.views:
             with torch.no_grad():
                 for view in self.views:

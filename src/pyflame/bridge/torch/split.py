@@ -64,8 +64,12 @@ def _meta(kind: DType, shape: Iterable[int]) -> str:
 
 
 def is_random(node: Node) -> bool:
-    """Whether a node draws random numbers: their order is the program's."""
-    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+    """Whether a node draws random numbers: their order is the program's. Attention without dropout draws none."""
+    if not isinstance(node.target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in node.target.tags:
+        return False
+    names = [argument.name for argument in node.target._schema.arguments]
+    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    return "dropout_p" not in names or bool(given.get("dropout_p", 0.0))
 
 
 def op_name(target: Any) -> str:

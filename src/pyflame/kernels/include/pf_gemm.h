@@ -226,7 +226,12 @@ PF_ALWAYS_INLINE int64_t pf_words(int64_t k) { return pf_round_up(k, PF_GROUP * 
 PF_ALWAYS_INLINE int64_t pf_height(int64_t rows) { return pf_round_up(rows, PF_ROW_STEP); }
 PF_ALWAYS_INLINE int64_t pf_width(int64_t cols) { return pf_round_up(cols, PF_LANES); }
 
-/* ---- micro-kernels: C[height, width] at row stride ldc; resume adds to what C holds ---- */
+/* Words of B to ask for ahead: of a panel, and where it lies. There rows may all come into one set of L1, which holds
+ * eight lines: asking for more throws out what is not yet read. */
+enum { PF_AHEAD = 24, PF_AHEAD_IN_PLACE = 6 };
+
+/* ---- micro-kernels: C[height, width] at row stride ldc; resume adds to what C holds. Of two panels, or (`_at`; vectors of
+ * elements as they are) of a panel and of B where it lies, its words b_step apart ---- */
 
 /* Row r of A in a step: a broadcast of a scalar from memory, or a lane of a vector where multiply-adds take one. */
 enum { PF_LEFT_VECS = PF_NEON ? 12 / PF_LANES : 1 };
@@ -288,17 +293,17 @@ PF_ALWAYS_INLINE int64_t pf_kernel_permit(void) { return 0; }
 #endif
 
 PF_ALWAYS_INLINE void pf_block(const int rows, const int vecs, int64_t words, const pf_word_t *a, const pf_word_t *b,
-                               PF_ACC_T *c, int64_t ldc, int resume) {
+                               int64_t b_step, int64_t ahead, PF_ACC_T *c, int64_t ldc, int resume) {
   pf_vec acc[PF_MR][PF_NV];
 #pragma GCC unroll 16
   for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
     for (int v = 0; v < vecs; v++) acc[r][v] = resume ? *(pf_vec *)(c + r * ldc + v * PF_LANES) : (pf_vec){0};
   pf_turn(rows, vecs, acc, 0);
-  for (; words > 0; words--, a += rows, b += vecs * PF_LANES) {
-    /* B comes from L2: ask for it a few hundred cycles ahead (a prefetch past the panel's end is harmless). */
+  for (; words > 0; words--, a += rows, b += b_step) {
+    /* B comes from L2: ask for it ahead (a prefetch past the panel's end is harmless). */
 #pragma GCC unroll 2
-    for (int v = 0; v < vecs; v++) __builtin_prefetch(b + (24 * vecs + v) * PF_LANES);
+    for (int v = 0; v < vecs; v++) __builtin_prefetch(b + ahead + v * PF_LANES);
     pf_step(rows, vecs, a, b, acc);
   }
   pf_turn(rows, vecs, acc, 1);
@@ -308,30 +313,43 @@ PF_ALWAYS_INLINE void pf_block(const int rows, const int vecs, int64_t words, co
     for (int v = 0; v < vecs; v++) *(pf_vec *)(c + r * ldc + v * PF_LANES) = acc[r][v];
 }
 
-PF_UNUSED static void pf_micro(int64_t height, int64_t width, int64_t words, const pf_word_t *a, const pf_word_t *b,
-                     PF_ACC_T *c, int64_t ldc, int resume) {
 #define PF_ROWS(n)                                                                                             \
   case n:                                                                                                      \
     if (width > PF_LANES)                                                                                      \
-      pf_block(n, 2, words, a, b, c, ldc, resume);                                                             \
+      pf_block(n, 2, words, a, b, PF_STEP(2), c, ldc, resume);                                                 \
     else                                                                                                       \
-      pf_block(n, 1, words, a, b, c, ldc, resume);                                                             \
+      pf_block(n, 1, words, a, b, PF_STEP(1), c, ldc, resume);                                                 \
     break;
-  switch (height) {
 #if PF_MMLA
-    PF_ROWS(2) PF_ROWS(4) PF_ROWS(6) PF_ROWS(8) PF_ROWS(10) PF_ROWS(12)
+#define PF_HEIGHTS PF_ROWS(2) PF_ROWS(4) PF_ROWS(6) PF_ROWS(8) PF_ROWS(10) PF_ROWS(12)
 #else
-    PF_ROWS(1) PF_ROWS(2) PF_ROWS(3) PF_ROWS(4) PF_ROWS(5) PF_ROWS(6)
+#define PF_SIX_HEIGHTS PF_ROWS(1) PF_ROWS(2) PF_ROWS(3) PF_ROWS(4) PF_ROWS(5) PF_ROWS(6)
+#define PF_TWELVE_HEIGHTS PF_SIX_HEIGHTS PF_ROWS(7) PF_ROWS(8) PF_ROWS(9) PF_ROWS(10) PF_ROWS(11) PF_ROWS(12)
+#if PF_MR == 6
+#define PF_HEIGHTS PF_SIX_HEIGHTS
+#elif PF_MR == 12
+#define PF_HEIGHTS PF_TWELVE_HEIGHTS
+#else
+#define PF_HEIGHTS PF_TWELVE_HEIGHTS PF_ROWS(13) PF_ROWS(14)
 #endif
-#if PF_MR > 6 && !PF_MMLA
-    PF_ROWS(7) PF_ROWS(8) PF_ROWS(9) PF_ROWS(10) PF_ROWS(11) PF_ROWS(12)
 #endif
-#if PF_MR > 12
-    PF_ROWS(13) PF_ROWS(14)
-#endif
-  }
-#undef PF_ROWS
+
+PF_UNUSED static void pf_micro(int64_t height, int64_t width, int64_t words, const pf_word_t *a, const pf_word_t *b,
+                     PF_ACC_T *c, int64_t ldc, int resume) {
+#define PF_STEP(vecs) vecs * PF_LANES, PF_AHEAD * vecs * PF_LANES
+  switch (height) { PF_HEIGHTS }
+#undef PF_STEP
 }
+
+PF_UNUSED static void pf_micro_at(int64_t height, int64_t width, int64_t words, const pf_word_t *a, const pf_word_t *b,
+                     int64_t b_step, PF_ACC_T *c, int64_t ldc, int resume) {
+#define PF_STEP(vecs) b_step, PF_AHEAD_IN_PLACE * b_step
+  switch (height) { PF_HEIGHTS }
+#undef PF_STEP
+}
+
+#undef PF_ROWS
+#undef PF_HEIGHTS
 
 #endif
 
