@@ -52,7 +52,8 @@ def test_new_shapes_at_every_step_leave_the_tables_as_they_are(monkeypatch: pyte
     assert after[3] <= 20
     assert after[4] <= 50
     assert 0 < after[5] <= 300 + 64
-    assert all(b <= 1.2 * a + 100 for a, b in zip(before, after, strict=True))
+    # recipes go all at once, so how many there are depends on what came before
+    assert all(b <= 1.2 * a + 100 for a, b in zip(before[:-1], after[:-1], strict=True))
 
 
 def test_what_is_used_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
