@@ -8,7 +8,7 @@ from math import prod
 from typing import Any, SupportsIndex, TypeGuard, overload
 
 from pyflame.core.errors import ArgumentTypeError, AxisError, ShapeError
-from pyflame.core.traced import index
+from pyflame.core.traced import index, whole
 
 Shape = tuple[int, ...]
 
@@ -342,6 +342,7 @@ def _apart_along(one: tuple[int, int, int], other: tuple[int, int, int]) -> bool
     return high < floor or ceiling < low or interleaved
 
 
+@whole
 def magic(d: int) -> int:
     """Multiplier (low word) and shift (high word) with which pf_divide of pf_gpu.h divides numbers below 2^31 by d."""
     shift = (d - 1).bit_length()
