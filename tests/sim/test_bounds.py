@@ -14,7 +14,7 @@ import pytest
 
 import pyflame as pf
 from pyflame.core.errors import AMDDeviceFaultError
-from pyflame.engine import gpu as engine
+from pyflame.engine import gpu_layout as engine
 from pyflame.engine.binding import Binding
 from tests.sim.devices import own_gpus
 

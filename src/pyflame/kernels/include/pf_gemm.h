@@ -228,7 +228,7 @@ PF_ALWAYS_INLINE int64_t pf_width(int64_t cols) { return pf_round_up(cols, PF_LA
 
 /* Words of B to ask for ahead: of a panel, and where it lies. There rows may all come into one set of L1, which holds
  * eight lines: asking for more throws out what is not yet read. */
-enum { PF_AHEAD = 24, PF_AHEAD_IN_PLACE = 6 };
+enum { PF_WORDS_AHEAD = 24, PF_WORDS_AHEAD_IN_PLACE = 6 };
 
 /* ---- micro-kernels: C[height, width] at row stride ldc; resume adds to what C holds. Of two panels, or (`_at`; vectors of
  * elements as they are) of a panel and of B where it lies, its words b_step apart ---- */
@@ -336,14 +336,14 @@ PF_ALWAYS_INLINE void pf_block(const int rows, const int vecs, int64_t words, co
 
 PF_UNUSED static void pf_micro(int64_t height, int64_t width, int64_t words, const pf_word_t *a, const pf_word_t *b,
                      PF_ACC_T *c, int64_t ldc, int resume) {
-#define PF_STEP(vecs) vecs * PF_LANES, PF_AHEAD * vecs * PF_LANES
+#define PF_STEP(vecs) vecs * PF_LANES, PF_WORDS_AHEAD * vecs * PF_LANES
   switch (height) { PF_HEIGHTS }
 #undef PF_STEP
 }
 
 PF_UNUSED static void pf_micro_at(int64_t height, int64_t width, int64_t words, const pf_word_t *a, const pf_word_t *b,
                      int64_t b_step, PF_ACC_T *c, int64_t ldc, int resume) {
-#define PF_STEP(vecs) b_step, PF_AHEAD_IN_PLACE * b_step
+#define PF_STEP(vecs) b_step, PF_WORDS_AHEAD_IN_PLACE * b_step
   switch (height) { PF_HEIGHTS }
 #undef PF_STEP
 }
