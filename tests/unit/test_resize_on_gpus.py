@@ -11,11 +11,11 @@ import pytest
 import pyflame as pf
 from pyflame.core.device import DeviceId
 from pyflame.core.state import mode
-from pyflame.engine import devices, evaluate, resize
+from pyflame.engine import devices, resize
 from pyflame.engine.evaluate import clear_plans, plan_stats
 from pyflame.engine.gpu import GpuRunner
 from pyflame.engine.gpu_layout import GpuLayout
-from pyflame.engine.libraries import decide
+from pyflame.engine.libraries import decide, sizes
 from pyflame.engine.pending import PendingGraph
 from pyflame.engine.planning import make_plan
 from pyflame.ir.kernel import Plan
@@ -47,7 +47,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plan]]:
         return found
 
     monkeypatch.setattr(resize, "resized", checked)
-    monkeypatch.setattr(evaluate, "_FEW_SIZES", 1)
+    monkeypatch.setattr(sizes, "FEW_SIZES", 1)
     devices._open[NAME] = emulated_device(NAME.index, "gfx942")
     clear_plans()
     with pf.device(str(NAME)):

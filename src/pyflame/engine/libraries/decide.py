@@ -25,6 +25,7 @@ from pyflame.core.state import state
 from pyflame.core.traced import Number, Untraceable
 from pyflame.engine.libraries.calls import CudnnConvolutions, LtProducts, MiopenConvolutions, RocblasProducts
 from pyflame.engine.libraries.products import conv_of, gemm_of, lies_so, makes_gradients
+from pyflame.engine.libraries.sizes import has_many_sizes
 from pyflame.engine.libraries.trial import Trial, TrialBuffers, compile_together, verdict
 from pyflame.engine.libraries.tuner import Candidate, Choice, Key, Verdict, may_time, size_class, strides_class, tuner
 from pyflame.engine.libraries.variants import tried_variants, with_variant
@@ -167,7 +168,8 @@ def choose(plan: Draft, device: GpuDevice) -> dict[int, LibraryCall]:
     plan launches in any case; then the variants of ours where we have won.
     """
     libraries = libraries_of(device)
-    contests = [c for number in range(len(plan.launches)) if (c := _contest(plan, number, device, libraries))]
+    contests = [_contest(plan, number, device, libraries) for number in _contested(plan)]
+    plan.measured = libraries.real and bool(contests)
     contested = {contest.number for contest in contests}
     rest = [launch for number, launch in enumerate(plan.launches) if number not in contested]
     trials = [x for contest in _first_of_each(contests) for x in _tried(plan, contest, device)]
@@ -192,15 +194,25 @@ def choose(plan: Draft, device: GpuDevice) -> dict[int, LibraryCall]:
     return calls
 
 
-def _contest(plan: Draft, number: int, device: GpuDevice, libraries: Libraries) -> Contest | None:
-    """Who competes for a launch; None where nobody does: then our own kernel does it as it is guessed to be best."""
+def _contested(plan: Draft) -> list[int]:
+    """The launches that others may do. Small ones of a plan that comes in many sizes are done by our own kernels as
+    these are guessed to be best."""
+    anchors = [x.kernel.anchor for x in plan.launches]
+    found = [number for number, anchor in enumerate(anchors) if anchor is not None and anchor.op.name in CONTESTED]
+    small = [number for number in found if plan.launches[number].flops < SMALL_FLOPS]
+    if state.many_sizes or (state.one_by_one and any([has_many_sizes(plan.launches[number]) for number in small])):
+        for number in small:
+            launch = plan.launches[number]
+            plan.launches[number] = replace(launch, why=f"{launch.why}; {_MANY_SIZES}")
+            found.remove(number)
+    return found
+
+
+def _contest(plan: Draft, number: int, device: GpuDevice, libraries: Libraries) -> Contest:
+    """Who competes for a launch."""
     launch = plan.launches[number]
-    op = launch.kernel.anchor.op.name if launch.kernel.anchor is not None else ""
-    if op not in CONTESTED:
-        return None
-    if state.many_sizes and launch.flops < SMALL_FLOPS:
-        plan.launches[number] = replace(launch, why=f"{launch.why}; {_MANY_SIZES}")
-        return None
+    assert launch.kernel.anchor is not None
+    op = launch.kernel.anchor.op.name
     if isinstance(launch.flops, Number):
         raise Untraceable
     asked = libraries.usable(op)
