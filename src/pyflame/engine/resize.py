@@ -86,7 +86,9 @@ def resized(graph: PendingGraph, device: Device, modes: tuple[Any, ...]) -> tupl
         family = _families.get(key)
         if family is not None:
             _families.move_to_end(key)
-    for at, traced in enumerate(family.traced if family is not None else ()):
+    if family is None:
+        return None
+    for at, traced in enumerate(family.traced):
         layout = traced.layout(numbers)
         if layout is not None:
             if at:

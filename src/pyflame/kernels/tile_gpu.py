@@ -24,7 +24,7 @@ PARTS_WIDTH = 4  # partial sums that are written at once: 16 bytes
 MAX_PARTS = 32  # of kernels whose blocks have a few results each
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # that k may be cut into for tiles
 _ROUNDS = 4  # or into as many as fill all compute units up to so many times
-_LEAST_SIDE = 16  # what sides of tiles are multiples of: in between all products are cut alike
+LEAST_SIDE = 16  # what sides of tiles are multiples of: in between all products are cut alike
 _LARGEST = 1 << 31  # extents are ints in the kernels
 VARIANTS = 4  # blocks that are timed where there is a GPU
 TIMED = 1 << 26  # flops of a launch from which on that is worth it
@@ -120,7 +120,7 @@ class Tile:
         }  # fmt: skip
 
 
-_TILES = {
+TILES = {
     4: (Tile(128, 128, 8, 8, 8, 100), Tile(64, 64, 16, 4, 4, 70), Tile(32, 32, 16, 4, 4, 50)),
     8: (Tile(64, 64, 8, 4, 4, 40), Tile(32, 32, 8, 4, 4, 25)),
 }
@@ -149,7 +149,7 @@ def choose_cut(m: int, n: int, k: int, batch: int, nbytes: int, workers: int, wh
     >>> choose_cut(4096, 4096, 4096, 1, 4, 304).tile.rows, choose_cut(64, 64, 1 << 16, 1, 4, 304).parts
     (128, 256)
     """
-    return best_cut(0, _TILES[nbytes], m, n, k, batch, nbytes, workers, whole)
+    return best_cut(0, TILES[nbytes], m, n, k, batch, nbytes, workers, whole)
 
 
 def choose_tile(tiles: Sequence[T], m: int, n: int, k: int, batch: int, workers: int) -> T:
@@ -200,7 +200,7 @@ def _ranked(
 
 @called_whole
 def _ranked_at(at: int, tiles: tuple[T, ...], m: int, n: int, *rest: Any) -> tuple[int, int, int]:
-    return _ranked(tiles, round_up(m, _LEAST_SIDE), round_up(n, _LEAST_SIDE), *rest)[at]
+    return _ranked(tiles, round_up(m, LEAST_SIDE), round_up(n, LEAST_SIDE), *rest)[at]
 
 
 def _clocks(cut: Cut[T], blocks: int, result_bytes: int, workers: int) -> float:

@@ -200,7 +200,7 @@ def _contested(plan: Draft) -> list[int]:
     anchors = [x.kernel.anchor for x in plan.launches]
     found = [number for number, anchor in enumerate(anchors) if anchor is not None and anchor.op.name in CONTESTED]
     small = [number for number in found if plan.launches[number].flops < SMALL_FLOPS]
-    if state.many_sizes or (state.one_by_one and any([has_many_sizes(plan.launches[number]) for number in small])):
+    if state.many_sizes or (state.one_by_one and any(has_many_sizes(plan.launches[number]) for number in small)):
         for number in small:
             launch = plan.launches[number]
             plan.launches[number] = replace(launch, why=f"{launch.why}; {_MANY_SIZES}")
