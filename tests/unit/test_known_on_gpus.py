@@ -185,6 +185,23 @@ def test_a_value_is_fetched_without_a_plan(driver: EmulatedDriver) -> None:
     assert (x[0] > 0)[0].item() is True
 
 
+def test_whole_numbers_made_of_one_and_constants_take_no_kernel(driver: EmulatedDriver) -> None:
+    x, small = pf.arange(8) * 3, pf.tensor([100, 7], dtype=pf.int8) + 0
+    pf.eval(x, small)
+    before = driver.launches
+    assert [(x[2] + 32).item(), ((x[3] - 1) * 5).item(), x.reshape(2, 4)[1, 1].item(), int(9 - 2 * x[1])] == [
+        38,
+        40,
+        15,
+        3,
+    ]
+    assert (small[0] + 100).item() == -56  # it wraps as a kernel's does
+    assert driver.launches == before
+    ends = [pf.arange(100)[i : i + 2].tolist() for i in x[:3]]
+    assert ends == [[0, 1], [3, 4], [6, 7]]
+    assert [(x[2] * x[1]).item(), (x[1] * 0.5).item(), (x[1] / 2).item()] == [18, 1.5, 1.5]
+
+
 def test_few_bytes_are_sent_and_fetched_side_by_side(driver: EmulatedDriver) -> None:
     """More of them than one piece of pinned memory holds, while earlier ones may be under way."""
     kept = [pf.tensor(np.full(1000, n, np.float32)) for n in range(150)]
