@@ -18,6 +18,7 @@ from pyflame.runtime.gpu.driver import address_of
 from pyflame.tensor import Tensor
 from tests import emulated
 from tests.emulated import EmulatedDriver, emulated_device
+from tests.rows import said_of_each
 from tests.unit.test_known import PROGRAMS, _parts
 
 NAME = DeviceId("rocm", 43)
@@ -42,16 +43,7 @@ def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What C says of each evaluation."""
-    in_c, out = known.in_c, []
-    assert in_c is not None
-
-    def noted(*args: Any) -> int:
-        out.append(in_c(*args))
-        return out[-1]
-
-    monkeypatch.setattr(known, "in_c", noted)
-    return out
+    return said_of_each(monkeypatch)
 
 
 def on_gpu(values: Any) -> Tensor:
