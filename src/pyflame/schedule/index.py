@@ -232,7 +232,7 @@ def unify(extents: Sequence[int], ranges: Sequence[Range], may_split: bool) -> I
 
 
 def along_axes(index: Index, shape: Shape, loops: Sequence[Range]) -> list[Range] | None:
-    """A range for each axis if these loops, in order, run over a shape: a loop or several as one; None if they do not."""
+    """A range for each axis, of one loop or several, where these loops run over a shape in order; else None."""
     axes: list[Range] = []
     rest = list(loops)
     for form, size in zip(index, shape, strict=True):

@@ -116,6 +116,8 @@ def behind_kernels(graph: Graph, has_epilogue: Callable[[Node], bool]) -> set[No
     found: set[Node] = set()
     for node in graph.order:
         follows = node.op.kind == ELEMENTWISE or node.op.name == "reshape"
-        if (follows and any(s in found and read[s] == 1 and s.size == node.size for s in node.srcs)) or has_epilogue(node):
+        if (follows and any(s in found and read[s] == 1 and s.size == node.size for s in node.srcs)) or has_epilogue(
+            node
+        ):
             found.add(node)
     return found
