@@ -145,7 +145,12 @@ PF_FN float pf_exp_near_f32(float x) { return pf_exp_f32(x); }
 /* e^x beside 1, of an x that is rounded already: it matters how far off it is, not by how much of itself. */
 PF_FN float pf_exp_beside_1_f32(float x) { return pf_exp_normal_f32(x); }
 /* e^(-x^2 / 2); where it would be denormal, a GPU gives 0 */
-PF_FN float pf_bell_f32(float x) { return pf_exp_f32(x * x * -0.5f); }
+PF_FN float pf_bell_f32(float x) {
+  float t, y = x * x * -0.5f; /* never above 0, which saves what exp does for that */
+  y = y < -105.0f ? -105.0f : y;
+  float p = pf_exp_reduced_f32(y, &t);
+  return pf_scale_f32(1.0f + p, t, 1);
+}
 #endif
 
 /* 2^x: the reduction is exact, degree 6, 2^-28.3. */
