@@ -151,7 +151,7 @@ def programs(every: bool) -> Iterator[tuple[str, pf.Tensor]]:
 
 
 def layers(dtype: Any, normal: Callable[..., pf.Tensor]) -> Iterator[tuple[str, pf.Tensor]]:
-    """Convolutions, and attention with its gradient."""
+    """Convolutions, a gradient of pooling, and attention with its own."""
     image, weights = normal(2, 5, 9, 11, dtype=dtype), normal(7, 5, 3, 3, dtype=dtype)
     q, k, v = (normal(1, 2, 37, 24, dtype=dtype).requires_grad_() for _ in range(3))
     out = pf.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -159,6 +159,10 @@ def layers(dtype: Any, normal: Callable[..., pf.Tensor]) -> Iterator[tuple[str, 
     yield f"conv {dtype}", pf.conv2d(image, weights, padding=1)
     yield f"conv, stride 2 {dtype}", pf.conv2d(image, weights, stride=2)
     yield f"conv, depthwise {dtype}", pf.conv2d(image, normal(5, 1, 3, 3, dtype=dtype), padding=1, groups=5)
+    squares = normal(3, 2, 8, 70, dtype=dtype).requires_grad_()
+    (pf.max_pool2d(squares, 2) * normal(3, 2, 4, 35, dtype=dtype)).float().sum().backward()
+    assert squares.grad is not None
+    yield f"pool backward {dtype}", squares.grad
     out.float().square().sum().backward()
     assert q.grad is not None
     yield f"attention backward {dtype}", q.grad

@@ -15,6 +15,10 @@ def leaf(*shape: int, dtype: object = np.float32) -> pf.Tensor:
     return pf.tensor(np.ones(shape, dtype))
 
 
+def drawn(*shape: int) -> pf.Tensor:
+    return pf.tensor(np.random.default_rng(0).random(shape, np.float32))
+
+
 @pytest.fixture
 def x() -> pf.Tensor:
     return leaf(64, 128)
@@ -61,6 +65,45 @@ def test_matmul_takes_bias_and_activation(activation: object, x: pf.Tensor) -> N
 def test_conv_takes_bias_and_relu() -> None:
     y = pf.relu(pf.conv2d(leaf(2, 3, 8, 8), leaf(4, 3, 3, 3), leaf(4), padding=1))
     assert launches(y) == 1
+
+
+@pytest.mark.parametrize("rows", [(4, 16), (2, 2, 16), (64, 1)])
+def test_a_product_takes_what_reads_it_reshaped(rows: tuple[int, ...], x: pf.Tensor) -> None:
+    """The rows of its result are several loops of what is behind it; two of its values are stored."""
+    weight, bias, other = (drawn(*shape) for shape in ((128, 32), (32,), (*rows, 32)))
+    product = (x @ weight).reshape(*rows, 32)
+    before = product + bias
+    after = pf.gelu(before) * other
+    assert launches(before, after) == 1
+    wanted = x.numpy() @ weight.numpy() + bias.numpy()
+    np.testing.assert_allclose(before.numpy().reshape(64, 32), wanted, rtol=1e-5)
+    wanted = pf.gelu(pf.tensor(wanted)).numpy() * other.numpy().reshape(64, 32)
+    np.testing.assert_allclose(after.numpy().reshape(64, 32), wanted, rtol=1e-5)
+
+
+def test_products_of_a_batch_and_convolutions_take_what_reads_them_reshaped() -> None:
+    a, b, bias = drawn(6, 8, 4), drawn(6, 4, 9), drawn(2, 3, 8, 9)
+    y = (a @ b).reshape(2, 3, 8, 9) + bias
+    assert launches(y) == 1
+    np.testing.assert_allclose(y.numpy().reshape(6, 8, 9), a.numpy() @ b.numpy() + bias.numpy().reshape(6, 8, 9), 1e-5)
+    columns = (a @ b).reshape(6, 2, 4, 3, 3) * drawn(3, 3)
+    assert launches(columns) == 1
+    images, weight, scale = drawn(4, 3, 6, 8), drawn(6, 3, 3, 3), drawn(2, 2, 2, 3, 3, 2, 8)
+    z = pf.nn.functional.conv2d(images, weight, padding=1)
+    scaled = z.reshape(2, 2, 2, 3, 3, 2, 8) * scale
+    assert launches(scaled) == 1
+    wanted = z.numpy().reshape(scale.shape) * scale.numpy()
+    np.testing.assert_allclose(scaled.numpy(), wanted, rtol=1e-5)
+
+
+def test_what_rows_read_and_others_too_is_computed_behind_its_product() -> None:
+    """A bias's sum is stored in the place of the product, not beside it; what is reduced stays a launch of its own."""
+    x, weight, bias = leaf(16, 32), leaf(32, 32), leaf(32)
+    y = x @ weight + bias
+    product, norm = plan_of(y, pf.layer_norm(y, (32,), bias, bias)).launches
+    assert product.ops == ("matmul", "add") and "matmul" not in norm.ops and len(norm.buffers) == 3
+    scaled = x @ weight * x.sum(-1, keepdim=True)  # the sum that only an epilogue reads is made apart
+    assert plan_of(scaled, pf.softmax(scaled, -1)).launches[-2].ops == ("matmul", "mul")
 
 
 @pytest.mark.parametrize(

@@ -335,6 +335,22 @@ def test_max_pool_indices(case: Any) -> None:
     np.testing.assert_array_equal(got[1].numpy(), want[1].numpy())
 
 
+@pytest.mark.parametrize("dtype", [pf.float64, pf.float32, pf.bfloat16], ids=lambda d: d.name)
+@pytest.mark.parametrize("shape", [(2, 3, 8, 70), (1, 1, 2, 2), (3, 6, 34)])
+def test_gradient_of_maxima_of_squares(shape: tuple[int, ...], dtype: Any) -> None:
+    """Windows of 2 x 2 that tile planes: of equal maxima the first one has the gradient, of NaN the last one."""
+    x = np.floor(np.random.default_rng(0).random(shape) * 4)
+    compare("max_pool2d", [x], {"kernel_size": 2}, dtype)
+    for value in (np.nan, -np.inf):
+        x[..., ::3, 1::2] = value
+        ours, theirs = pf.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+        g = np.random.default_rng(1).random((*shape[:-2], shape[-2] // 2, shape[-1] // 2))
+        pf.max_pool2d(ours, 2).backward(pf.tensor(g))
+        torch.nn.functional.max_pool2d(theirs, 2).backward(torch.tensor(g))
+        assert ours.grad is not None and theirs.grad is not None
+        np.testing.assert_array_equal(ours.grad.numpy(), theirs.grad.numpy())
+
+
 @pytest.mark.parametrize("dtype", [pf.bfloat16, pf.float16], ids=lambda d: d.name)
 @pytest.mark.parametrize("name", ["max_pool2d", "avg_pool2d"])
 def test_pool_of_small_floats(name: str, dtype: Any) -> None:

@@ -13,7 +13,7 @@ from pyflame.ir.kernel import Launch, Phase, Source
 from pyflame.kernels import conv
 from pyflame.kernels.ctype import macros_with_epilogue
 from pyflame.kernels.matmul import EPILOGUE_ARG, gemm_plan, isa_of
-from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
+from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel, loops_of
 
 # Everything else is summed as float. Bytes are summed in int32 and wrap when they are stored.
 _ACCUMULATOR = {"float64": ("double", 8), "int64": ("int64_t", 8), "int16": ("int16_t", 2)}
@@ -182,8 +182,16 @@ def _accumulator(launch: Launch) -> str:
 
 def matmul_layout(launch: Launch) -> tuple[int, int]:
     """How many loops of a product's result are `batch` and `i` of its epilogue."""
-    loops = len(launch.kernel.loops[0])
-    return (0, loops - 1) if matmul_rows(launch).joined else (loops - 2, 1)
+    assert launch.kernel.anchor is not None
+    axes = len(launch.kernel.anchor.meta.shape)
+    batch = 0 if matmul_rows(launch).joined else loops_of(launch, axes - 2)
+    return batch, loops_of(launch, axes - 1) - batch
+
+
+def _conv_layout(launch: Launch) -> tuple[int, int]:
+    """(N, G, O, P0, P1, P2): images and groups are the batch, output channels the rows, pixels the columns."""
+    batch = loops_of(launch, 2)
+    return batch, loops_of(launch, 3) - batch
 
 
 kernel(
@@ -202,8 +210,7 @@ kernel(
         "conv",
         conv_source,
         why="own implicit GEMM",
-        # (N, G, O, P0, P1, P2): images and groups are the batch, output channels the rows, pixels the columns
-        epilogue=EpilogueSlot(lambda launch: (2, 1), _accumulator, conv.EPILOGUE_ARG),
+        epilogue=EpilogueSlot(_conv_layout, _accumulator, conv.EPILOGUE_ARG),
         strided=True,
     )
 )

@@ -25,8 +25,8 @@ typedef struct {
 } pf_tap;
 
 static pf_tap pf_tap_of(const int64_t *arg, int64_t kk) {
-  const int64_t *taps = arg + PF_TAPS;
-  return (pf_tap){kk / pf_volume(taps), {kk / (taps[1] * taps[2]) % taps[0], kk / taps[2] % taps[1], kk % taps[2]}};
+  const int64_t *taps = arg + PF_TAPS, k1 = pf_div(kk, taps[2]), k0 = pf_div(k1, taps[1]), c = pf_div(k0, taps[0]);
+  return (pf_tap){c, {k0 - c * taps[0], k1 - k0 * taps[1], kk - k1 * taps[2]}};
 }
 
 /* ---- pack: one iteration is one panel of w for one k block ---- */
@@ -62,6 +62,7 @@ enum { PF_PLANNED = 16 };
 typedef struct {
   int64_t first; /* offset of the first element read */
   uint32_t lanes; /* which of the columns are not zero */
+  uint32_t apart[2]; /* the same where every other element is read: bit 2i for column i, of 16 columns each */
 } pf_tap_read;
 
 typedef struct {
@@ -69,6 +70,22 @@ typedef struct {
   int64_t hop; /* distance between two elements that are read */
   pf_tap_read tap[PF_PLANNED];
 } pf_run;
+
+/* Which of positions start, start + step, .. (up to 32) lie on an axis. */
+static uint32_t pf_inside(int64_t start, int64_t step, int64_t extent, int64_t count) {
+  const int64_t last = start + (count - 1) * step;
+  const int64_t low = start < 0 ? pf_min(count, pf_div(step - 1 - start, step)) : 0;
+  const int64_t high = last < extent ? count : extent <= start ? 0 : pf_div(extent - start + step - 1, step);
+  return high > low ? (uint32_t)((1ull << high) - (1ull << low)) : 0;
+}
+
+/* Bit i of 16 goes to bit 2i. */
+PF_ALWAYS_INLINE uint32_t pf_spread_bits(uint32_t bits) {
+  bits = (bits | bits << 8) & 0x00ff00ff;
+  bits = (bits | bits << 4) & 0x0f0f0f0f;
+  bits = (bits | bits << 2) & 0x33333333;
+  return (bits | bits << 1) & 0x55555555;
+}
 
 static void pf_plan_run(pf_run *run, const int64_t *arg, int64_t u, int64_t count) {
   const int64_t step = arg[PF_STRIDE + 2], lhs = arg[PF_LHS + 2], extent = arg[PF_IN + 2], x_stride = arg[PF_X_S + 2];
@@ -85,6 +102,11 @@ static void pf_plan_run(pf_run *run, const int64_t *arg, int64_t u, int64_t coun
     pf_tap_read *tap = run->tap + k;
     const int64_t start = u + k * arg[PF_RHS + 2];
     tap->first = start * x_stride, tap->lanes = 0;
+    if (lhs == 1) {
+      tap->lanes = pf_inside(start, step, extent, count);
+      for (int half = 0; half < 2; half++) tap->apart[half] = pf_spread_bits(tap->lanes >> 16 * half & 0xffff);
+      continue;
+    }
     for (int64_t i = count - 1; i >= 0; i--) {
       const int64_t at = pf_source(start + i * step, lhs, extent);
       tap->lanes = tap->lanes << 1 | (at >= 0);
@@ -94,18 +116,9 @@ static void pf_plan_run(pf_run *run, const int64_t *arg, int64_t u, int64_t coun
 }
 
 #if PF_AVX512
-/* Bit i of 16 goes to bit 2i. */
-PF_ALWAYS_INLINE uint32_t pf_spread_bits(uint32_t bits) {
-  bits = (bits | bits << 8) & 0x00ff00ff;
-  bits = (bits | bits << 4) & 0x0f0f0f0f;
-  bits = (bits | bits << 2) & 0x33333333;
-  return (bits | bits << 1) & 0x55555555;
-}
-
 /* Elements 0, 2, .. of src: those of 16 lanes, zero where a bit is not set. A gather takes five times as long. */
-PF_ALWAYS_INLINE __m512i pf_every_other(const pf_b_t *src, uint32_t lanes) {
+PF_ALWAYS_INLINE __m512i pf_every_other(const pf_b_t *src, uint32_t read) {
   const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-  const uint32_t read = pf_spread_bits(lanes & 0xffff);
   return _mm512_permutex2var_epi32(_mm512_maskz_loadu_epi32(read, src), even, _mm512_maskz_loadu_epi32(read >> 16, src + 16));
 }
 
@@ -115,14 +128,12 @@ PF_ALWAYS_INLINE void pf_write_run(pf_b_t *dst, __m512i low, __m512i high, int64
   if (count > 16) _mm512_mask_storeu_epi32(dst + 16, keep >> 16, high);
 }
 
-/* What are no neighbours; a function of its own, so that the loop over these stays small. */
+/* What is rare; a function of its own, so that the loops over the others stay small. */
 __attribute__((noinline)) static void pf_read_apart(pf_b_t *dst, const pf_b_t *src, const pf_run *run, uint32_t lanes, int64_t count) {
   __m512i low, high;
   if (run->how == PF_READ_SPREAD) {
     low = _mm512_maskz_expandloadu_epi32(lanes, src);
     high = _mm512_maskz_expandloadu_epi32(lanes >> 16, src + __builtin_popcount(lanes & 0xffff));
-  } else if (run->how == PF_READ_EVERY_OTHER) {
-    low = pf_every_other(src, lanes), high = count > 16 ? pf_every_other(src + 32, lanes >> 16) : low;
   } else {
     const __m512i each = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i at = _mm512_mullo_epi32(each, _mm512_set1_epi32((int)run->hop));
@@ -132,28 +143,31 @@ __attribute__((noinline)) static void pf_read_apart(pf_b_t *dst, const pf_b_t *s
   pf_write_run(dst, low, high, count);
 }
 
-PF_ALWAYS_INLINE void pf_read_run(const int neighbours, pf_b_t *dst, const pf_b_t *line, const pf_run *run, int64_t k, int64_t count) {
-  const uint32_t lanes = run->tap[k].lanes;
+PF_ALWAYS_INLINE void pf_read_run(const int how, pf_b_t *dst, const pf_b_t *line, const pf_run *run, int64_t k, int64_t count) {
+  const uint32_t lanes = run->tap[k].lanes, *apart = run->tap[k].apart;
   const pf_b_t *src = line + run->tap[k].first;
-  if (neighbours)
+  if (how == PF_READ_EVERY_OTHER) {
+    const __m512i low = pf_every_other(src, apart[0]);
+    pf_write_run(dst, low, count > 16 ? pf_every_other(src + 32, apart[1]) : low, count);
+  } else if (how == PF_READ_NEIGHBOURS)
     pf_write_run(dst, _mm512_maskz_loadu_epi32(lanes, src), _mm512_maskz_loadu_epi32(lanes >> 16, src + 16), count);
   else
     pf_read_apart(dst, src, run, lanes, count);
 }
 #elif PF_ARM
-PF_ALWAYS_INLINE void pf_read_run(const int neighbours, pf_b_t *dst, const pf_b_t *line, const pf_run *run, int64_t k, int64_t count) {
+PF_ALWAYS_INLINE void pf_read_run(const int how, pf_b_t *dst, const pf_b_t *line, const pf_run *run, int64_t k, int64_t count) {
   const uint32_t lanes = run->tap[k].lanes;
   const pf_b_t *src = line + run->tap[k].first;
   if (PF_NR > 32 || lanes != ~0u >> (32 - PF_NR & 31))
     for (int64_t i = 0; i < count; i++) dst[i] = lanes >> i & 1 ? src[i * run->hop] : 0;
-  else if (neighbours)
+  else if (how == PF_READ_NEIGHBOURS)
     __builtin_memcpy(dst, src, PF_NR * sizeof(pf_b_t));
   else
     for (int i = 0; i < PF_NR; i++) dst[i] = src[i * run->hop];
 }
 #else
-PF_ALWAYS_INLINE void pf_read_run(const int neighbours, pf_b_t *dst, const pf_b_t *line, const pf_run *run, int64_t k, int64_t count) {
-  (void)neighbours, (void)dst, (void)line, (void)run, (void)k, (void)count;
+PF_ALWAYS_INLINE void pf_read_run(const int how, pf_b_t *dst, const pf_b_t *line, const pf_run *run, int64_t k, int64_t count) {
+  (void)how, (void)dst, (void)line, (void)run, (void)k, (void)count;
 }
 #endif
 
@@ -162,12 +176,12 @@ static void pf_patches(pf_b_t *dst, int64_t pitch, char *const *buf, const int64
                        int64_t kk0, int64_t kc) {
   const int64_t *out = arg + PF_OUT, *taps = arg + PF_TAPS, pixels = pf_volume(out);
   const pf_tap start = pf_tap_of(arg, kk0);
+  int64_t n = pf_div(q, pixels), p1 = pf_div(q - n * pixels, out[2]), p0 = pf_div(p1, out[1]);
+  int64_t p[3] = {p0, p1 - p0 * out[1], q - n * pixels - p1 * out[2]};
   for (int64_t column = 0, length; column < count; column += length) {
-    const int64_t n = (q + column) / pixels, p = (q + column) % pixels;
-    const int64_t p2 = p % out[2];
-    length = pf_min(count - column, out[2] - p2);
-    int64_t u[3] = {p / (out[1] * out[2]), p / out[2] % out[1], p2};
-    for (int d = 0; d < 3; d++) u[d] = u[d] * arg[PF_STRIDE + d] - arg[PF_PAD + d];
+    length = pf_min(count - column, out[2] - p[2]);
+    int64_t u[3];
+    for (int d = 0; d < 3; d++) u[d] = p[d] * arg[PF_STRIDE + d] - arg[PF_PAD + d];
     pf_run run;
     pf_plan_run(&run, arg, u[2], length);
     const pf_b_t *x = pf_x_at(buf, arg, n, g, 0);
@@ -182,10 +196,12 @@ static void pf_patches(pf_b_t *dst, int64_t pitch, char *const *buf, const int64
       if (i0 < 0 || i1 < 0)
         for (; tap.k[2] < last; tap.k[2]++, to += pitch)
           for (int64_t i = 0; i < length; i++) to[i] = 0;
-      else if (run.how == PF_READ_NEIGHBOURS) /* the common case, as a loop of its own */
-        for (; tap.k[2] < last; tap.k[2]++, to += pitch) pf_read_run(1, to, line, &run, tap.k[2], length);
+      else if (run.how == PF_READ_NEIGHBOURS) /* the common cases, as loops of their own */
+        for (; tap.k[2] < last; tap.k[2]++, to += pitch) pf_read_run(PF_READ_NEIGHBOURS, to, line, &run, tap.k[2], length);
+      else if (run.how == PF_READ_EVERY_OTHER)
+        for (; tap.k[2] < last; tap.k[2]++, to += pitch) pf_read_run(PF_READ_EVERY_OTHER, to, line, &run, tap.k[2], length);
       else if (run.how != PF_READ_SLOWLY)
-        for (; tap.k[2] < last; tap.k[2]++, to += pitch) pf_read_run(0, to, line, &run, tap.k[2], length);
+        for (; tap.k[2] < last; tap.k[2]++, to += pitch) pf_read_run(PF_READ_GATHER, to, line, &run, tap.k[2], length);
       else
         for (; tap.k[2] < last; tap.k[2]++, to += pitch)
           pf_read_line(to, line, length, u[2] + tap.k[2] * arg[PF_RHS + 2], arg[PF_STRIDE + 2], arg[PF_LHS + 2], arg[PF_IN + 2],
@@ -196,6 +212,9 @@ static void pf_patches(pf_b_t *dst, int64_t pitch, char *const *buf, const int64
         if (++tap.k[0] == taps[0]) tap.k[0] = 0, tap.c++;
       }
     }
+    p[2] += length;
+    for (int d = 2; d > 0 && p[d] == out[d]; d--) p[d] = 0, p[d - 1]++;
+    if (p[0] == out[0]) p[0] = 0, n++;
   }
 }
 

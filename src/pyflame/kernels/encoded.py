@@ -17,7 +17,7 @@ from pyflame.ir.node import Node
 from pyflame.kernels.ctype import loaded, macros, macros_with_epilogue
 from pyflame.kernels.dequantize import decoder
 from pyflame.kernels.matmul import align, even_block, geometry, isa_of, round_up
-from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel
+from pyflame.kernels.spec import Epilogue, EpilogueSlot, KernelSpec, kernel, loops_of
 
 EPILOGUE_ARG, EXPERTS_EPILOGUE_ARG = 9, 14
 """The first arg that belongs to the epilogue: PF_ENCODED_ARGS, and behind those of experts."""
@@ -293,7 +293,8 @@ def _interleaved_prior(node: Node, target: Target) -> float:
 
 
 def _layout(launch: Launch) -> tuple[int, int]:
-    return 0, len(launch.kernel.loops[0]) - 1
+    assert launch.kernel.anchor is not None
+    return 0, loops_of(launch, len(launch.kernel.anchor.meta.shape) - 1)
 
 
 for op, epilogue_arg, prior, why in (

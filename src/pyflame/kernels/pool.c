@@ -10,7 +10,7 @@
  * one line, with vectors running along memory, then each output combines its stretch of the line. The line has room for
  * the padding on both sides, filled with what changes nothing, so no window needs a test at the edges. Where windows tile
  * the last axis, the lines of PF_ROWS rows of outputs follow one another and are combined as one. The gradients take the
- * same two steps the other way round.
+ * same two steps the other way round. Where squares of 2 x 2 tile a plane, its gradient is written while it is read.
  *
  * Bytes: x, g and out once from memory; a row that several windows share comes from the cache after the first. Forward
  * tasks are rows of outputs, gradients are cut by planes, since windows may overlap.
@@ -33,6 +33,7 @@ enum {
   PF_TAPS = PF_STEP + 3, PF_STRIDE, PF_PAD,            /* of the last axis; PF_TAPS 0: windows of different lengths */
   PF_DIVISOR,                                          /* 0: the count of the window */
   PF_WIDTH, PF_ROWS, PF_WORKER_BYTES,
+  PF_SQUARES, /* whether windows of 2 x 2 tile planes */
   PF_WINDOWS /* axis by axis for every output: first element, end, count */
 };
 
@@ -152,6 +153,27 @@ PF_INLINE void pf_take_line(const pf_room *room, const int64_t *arg, int64_t n) 
 
 #endif
 
+#if PF_MODE == PF_MAX_BACKWARD
+
+/* The gradient of `n` squares of 2 x 2 side by side, in two lines. */
+PF_INLINE void pf_give_squares(PF_T *restrict to, const PF_T *restrict x, const PF_T *restrict g, int64_t n) {
+  const int64_t line = 2 * n;
+#pragma GCC ivdep
+  for (int64_t p = 0; p < n; p++) {
+    PF_ACC_T best = PF_LOAD(x[2 * p]);
+    int32_t at = 0;
+    for (int k = 1; k < 4; k++) {
+      const PF_ACC_T v = PF_LOAD(x[k / 2 * line + 2 * p + k % 2]);
+      const int take = (v > best) | pf_is_nan(v);
+      best = take ? v : best;
+      at = take ? k : at;
+    }
+    for (int k = 0; k < 4; k++) to[k / 2 * line + 2 * p + k % 2] = at == k ? g[p] : 0;
+  }
+}
+
+#endif
+
 #if PF_SUM
 
 /* row[p] /= count of window (p0, p1, p) */
@@ -239,12 +261,18 @@ PF_KERNEL(PF_NAME) {
     PF_T *to = (PF_T *)buf[out_buffer] + plane * volume;
     PF_ACC_T *sums = PF_DIRECT ? (PF_ACC_T *)to : room.plane;
     const PF_T *g = (const PF_T *)buf[0] + plane * out[0] * out[1] * out[2];
+#if PF_MODE == PF_MAX_BACKWARD
+    const PF_T *x = (const PF_T *)buf[1] + plane * volume;
+    for (int64_t row = 0; row < out[0] * out[1] && arg[PF_SQUARES]; row++)
+      pf_give_squares(to + 4 * row * out[2], x + 4 * row * out[2], g + row * out[2], out[2]);
+    if (arg[PF_SQUARES]) continue;
+#endif
     for (int64_t i = 0; i < volume; i++) sums[i] = 0;
     for (int64_t p0 = 0; p0 < out[0]; p0++)
       for (int64_t p1 = 0, rows; p1 < out[1]; p1 += rows, g += rows * out[2]) {
 #if PF_MODE == PF_MAX_BACKWARD
         rows = pf_at_most(arg[PF_ROWS], out[1] - p1);
-        for (int64_t r = 0; r < rows; r++) pf_take_rows(&room, arg, (const PF_T *)buf[1] + plane * volume, p0, p1 + r, r);
+        for (int64_t r = 0; r < rows; r++) pf_take_rows(&room, arg, x, p0, p1 + r, r);
         pf_take_line(&room, arg, rows * out[2]);
         for (int64_t p = 0; p < rows * out[2]; p++) sums[room.row_at[p]] += PF_LOAD(g[p]);
 #else

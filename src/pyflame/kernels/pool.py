@@ -39,7 +39,8 @@ def pool_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> So
     spans = [span for w in windows for span in w.spans()]
     table = [n for first, end, count in spans for n in (first, end, count if include_pad else end - first)]
     last = [inner.kernel, inner.stride, inner.pad]
-    args = [*sizes, *outs, *(w.dilation for w in windows), *last, divisor, width, rows, worker_bytes, *table]
+    args = [*sizes, *outs, *(w.dilation for w in windows), *last]
+    args += [divisor, width, rows, worker_bytes, int(_squares(windows)), *table]
     per_row = inner.size * prod(w.kernel or -(-w.size // max(w.out, 1)) for w in windows[:2])
     if backward:
         phase = Phase("_0", planes, max(1, GRAIN // max(1, per_row * outs[0] * outs[1])))
@@ -64,6 +65,12 @@ def joined_rows(inner: Window, most: int) -> int:
     reach = (inner.kernel - 1) * inner.dilation + 1
     tiles = inner.kernel and not inner.pad and inner.size == inner.out * inner.stride and reach <= inner.stride
     return max(1, min(most, LINE // max(1, inner.size))) if tiles else 1
+
+
+def _squares(windows: Windows) -> bool:
+    """Whether windows of 2 x 2 tile planes."""
+    first, *plane = windows
+    return first == Window(first.size, first.size) and all(w == Window(2 * w.out, w.out, 2, 2) for w in plane)
 
 
 def _lowest(name: str, is_float: bool) -> str:

@@ -37,6 +37,18 @@ class EpilogueSlot:
     address_arg: int
 
 
+def loops_of(launch: Launch, axes: int) -> int:
+    """How many loops the first axes of an anchor's result are; an axis that its epilogue sees reshaped is several."""
+    anchor, (extents,) = launch.kernel.anchor, launch.kernel.loops
+    assert anchor is not None
+    count = 0
+    for size in anchor.meta.shape[:axes]:
+        run, count = extents[count], count + 1
+        while run < size:
+            run, count = run * extents[count], count + 1
+    return count
+
+
 @dataclass(frozen=True)
 class KernelSpec:
     """One hand-written kernel. Its buffers are the sources in order, then what it stores."""

@@ -23,6 +23,7 @@ from pyflame.schedule.group import Group, Operand, Reader, Site
 from pyflame.schedule.index import (
     Index,
     Range,
+    along_axes,
     broadcast,
     covers,
     dense_strides,
@@ -38,6 +39,7 @@ from pyflame.schedule.values import (
     CHEAP,
     SMALL,
     after_reduce,
+    behind_kernels,
     cheap,
     compared,
     extents_of,
@@ -65,6 +67,8 @@ class Fuser:
         self.outputs: list[Operand] = []
         self.after_reduce = after_reduce(order)
         self.compared = compared(order)
+        # A GPU's products may be a library's, which takes few of the ops behind them
+        self.behind_kernels = set() if target.is_gpu else behind_kernels(graph, self.has_epilogue)
         self.few_lines = few_lines(order) if target.is_gpu else set()
         self.apart = following(order, {n for n in order if n.op.kind == REDUCE and self.reduced_apart(n)})
         for node in dict.fromkeys(graph.outputs):
@@ -170,9 +174,10 @@ class Fuser:
             sites = []  # its kernel stores it, behind which there is no room for rows
         if sites and not memory and self.inline(node, sites):
             return
-        host = self.host(node, sites, memory)
+        waits = node in self.behind_kernels and all(s.group.cannot_follow for s in sites)
+        host = None if waits else self.host(node, sites, memory)
         if host is None:
-            self.realize(node, readers)
+            self.realize(node, readers).group.waits = waits
             return
         self.compute(host)
         host.group.stores.append(host)
@@ -218,7 +223,7 @@ class Fuser:
         """Whether a group can compute this kind of node: an anchored group reads whole buffers for its anchor alone,
         and who writes lines must know of bad indices before."""
         named = group.assign is not None and group.assign.op.checked
-        return node.op.kind != GATHER or (group.anchor is None and not named)
+        return node.op.kind != GATHER or (group.anchor is None and not group.waits and not named)
 
     def full(self, group: Group) -> bool:
         return len(group.nodes) >= self.max_ops
@@ -352,7 +357,7 @@ class Fuser:
             if other is not group and len(group.nodes) + len(other.nodes) <= self.max_ops:
                 self.absorb(other, group)
 
-    def realize(self, node: Node, readers: list[Reader]) -> None:
+    def realize(self, node: Node, readers: list[Reader]) -> Site:
         """Give the node a group and a buffer of its own; the readers load it."""
         site = self.opened(node, readers, node.shape)
         if node.op.kind == MOVEMENT:
@@ -360,6 +365,7 @@ class Fuser:
             self.move(site, node, True)
         else:
             self.compute(site)
+        return site
 
     def load(self, node: Node, reader: Reader, strides: Sequence[int]) -> None:
         """Let a reader take the node from memory."""
@@ -416,7 +422,7 @@ class Fuser:
 
     def row_of(self, node: Node, group: Group, index: Index) -> Row | None:
         """The loops in which a group can compute a reduction."""
-        if group.anchor is not None or group.assign is not None or self.full(group):
+        if group.anchor is not None or group.waits or group.assign is not None or self.full(group):
             return None
         return self.first_row(node, group, index) if len(group.scopes) == 1 else self.inner_row(node, group, index)
 
@@ -526,6 +532,9 @@ class Fuser:
             group.operands.append(operand)
             self.ask(source, operand)
 
+    def has_epilogue(self, node: Node) -> bool:
+        return node.op.kind in (KERNEL, COMPOSITE) and choose(self.table[node.op.name], node).epilogue
+
     def epilogue_of(self, node: Node, readers: list[Reader]) -> Site | None:
         """Where the elementwise group reads a kernel's results that can run on them before they are stored."""
         groups = {reader.group for reader in readers if isinstance(reader, Site) and not reader.flat}
@@ -534,7 +543,7 @@ class Fuser:
         best = max(groups, key=lambda g: g.level)
         if any(reader.level >= best.level for reader in readers if reader.group is not best):
             return None
-        if best.rigid or best.assign is not None or len(best.scopes) != 1 or best.operands:
+        if best.cannot_follow:
             return None
         own = [reader for reader in readers if reader.group is best]
         site = own[0]
@@ -542,16 +551,16 @@ class Fuser:
             return None
         index = settled(site.index)
         # The epilogue's loops must be exactly the axes of the result, in order; only those of size 1 may be missing. A
-        # convolution's on a GPU may come in any order: that is how its result is stored channels-last.
-        expected = [leaf for r in best.scopes[0] for leaf in r.leaves() if leaf.extent != 1]
-        axes = [(f.offset, f.terms, size) for f, size in zip(index, node.shape, strict=True) if size != 1]
+        # convolution's on a GPU may come in any order: that is how its result is stored channels-last. On a CPU an axis
+        # may be several loops, where what reads the result sees it reshaped.
+        loops = [leaf for r in best.scopes[0] for leaf in r.leaves() if leaf.extent != 1]
         if node.op.name == "conv_general" and self.target.is_gpu:
-            place = {r: n for n, (_, terms, _) in enumerate(axes) for r, _ in terms}
-            expected.sort(key=lambda r: place.get(r, -1))
-        if axes != [(0, ((r, 1),), r.extent) for r in expected]:
+            place = {r: n for n, form in enumerate(index) for r, _ in form.terms}
+            loops.sort(key=lambda r: place.get(r, -1))
+        axes = along_axes(index, node.shape, loops)
+        if axes is None or (self.target.is_gpu and any(axis.parts for axis in axes)):
             return None
-        loops = iter(expected)
-        best.scopes = [[Range(1) if size == 1 else next(loops) for size in node.shape]]
+        best.scopes = [axes]
         return site
 
     def place_assign(self, node: Node, readers: list[Reader]) -> None:

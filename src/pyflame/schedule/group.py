@@ -22,6 +22,7 @@ class Group:
         "scopes",
         "sites",
         "stores",
+        "waits",
     )
 
     def __init__(self, level: int) -> None:
@@ -36,11 +37,17 @@ class Group:
         self.stores: list[Site] = []
         self.operands: list[Operand] = []  # whole buffers: sources of the anchor and of gathers
         self.nodes: list[Node] = []  # that are computed here
+        self.waits = False  # for a kernel op whose epilogue it is to be: it takes what an epilogue can
 
     @property
     def rigid(self) -> bool:
         """Ranges of an anchored group are the anchor's own and cannot be split."""
         return self.anchor is not None
+
+    @property
+    def cannot_follow(self) -> bool:
+        """Whether it cannot be the epilogue of a kernel op."""
+        return self.rigid or self.assign is not None or len(self.scopes) != 1 or bool(self.operands)
 
     @property
     def now(self) -> Group:

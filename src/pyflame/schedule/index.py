@@ -229,3 +229,19 @@ def unify(extents: Sequence[int], ranges: Sequence[Range], may_split: bool) -> I
     if prod(extents) != prod(r.extent for r in leaves):
         return None
     return reshape_index(tuple(of_range(r) for r in leaves), tuple(r.extent for r in leaves), tuple(extents), may_split)
+
+
+def along_axes(index: Index, shape: Shape, loops: Sequence[Range]) -> list[Range] | None:
+    """A range for each axis, of one loop or several, where these loops run over a shape in order; else None."""
+    axes: list[Range] = []
+    rest = list(loops)
+    for form, size in zip(index, shape, strict=True):
+        terms = sorted(form.terms, key=lambda term: -term[1])
+        own, rest = rest[: len(terms)], rest[len(terms) :]
+        digits = tuple(zip(own, dense_strides(tuple([r.extent for r in own])), strict=True))
+        if form.offset or tuple(terms) != digits or prod(r.extent for r in own) != size:
+            return None
+        axes.append(own[0] if len(own) == 1 else Range(size))
+        if len(own) > 1:
+            axes[-1].parts = digits
+    return None if rest else axes

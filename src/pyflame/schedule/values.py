@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyflame.core.shape import is_contiguous
 from pyflame.ir import Node
-from pyflame.ir.graph import shown_by
+from pyflame.ir.graph import Graph, shown_by
 from pyflame.ir.opdef import CONST, ELEMENTWISE, LEAF, MOVEMENT, REDUCE
 from pyflame.schedule.group import Group
 
@@ -104,4 +104,20 @@ def following(order: Sequence[Node], nodes: set[Node]) -> set[Node]:
                 if source in found and source.meta.size == size:
                     found.add(node)
                     break
+    return found
+
+
+def behind_kernels(graph: Graph, has_epilogue: Callable[[Node], bool]) -> set[Node]:
+    """Kernel ops that take an epilogue, and what one could make of their results, which nobody else reads.
+
+    Where readers cannot make such a value before it is stored, it is stored in the result's place, not beside it.
+    """
+    read = Counter([source for node in graph.order for source in node.srcs] + list(graph.outputs))
+    found: set[Node] = set()
+    for node in graph.order:
+        follows = node.op.kind == ELEMENTWISE or node.op.name == "reshape"
+        if (follows and any(s in found and read[s] == 1 and s.size == node.size for s in node.srcs)) or has_epilogue(
+            node
+        ):
+            found.add(node)
     return found
