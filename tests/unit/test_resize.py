@@ -188,9 +188,16 @@ def _images(n: int) -> tuple[pf.Tensor, Array]:
     return y.argmin(2) + y[:, :, 0], unit.reshape(x.shape).argmin(2) + unit.reshape(x.shape)[:, :, 0]
 
 
+def _pooled(n: int) -> tuple[pf.Tensor, Array]:
+    x = _numbers(2, 3, 2 * n + 3)
+    y, pairs = pf.tensor(x), x[:, :, : 2 * n + 2].reshape(2, 3, n + 1, 2)
+    most, mean = pf.nn.functional.max_pool1d(y, 2), pf.nn.functional.avg_pool1d(y, 2)
+    return pf.stack([most, mean]), np.stack([pairs.max(-1), pairs.mean(-1)])
+
+
 PROGRAMS: list[Program] = [
     _chain, _rows, _sums, _along, _products, _inner, _batches, _joined, _gathered, _sliced, _sorted, _written,
-    _attended, _normed, _moments, _images,
+    _attended, _normed, _moments, _images, _pooled,
 ]  # fmt: skip
 
 

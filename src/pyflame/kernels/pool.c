@@ -30,11 +30,12 @@
 
 enum {
   PF_SIZE, PF_OUT = PF_SIZE + 3, PF_STEP = PF_OUT + 3, /* extents of x and out; distance of a window's elements */
-  PF_TAPS = PF_STEP + 3, PF_STRIDE, PF_PAD,            /* of the last axis; PF_TAPS 0: windows of different lengths */
+  PF_TAPS = PF_STEP + 3, PF_STRIDE = PF_TAPS + 3,      /* PF_TAPS 0: windows of different lengths that share the axis */
+  PF_PAD = PF_STRIDE + 3,
+  PF_COUNTED = PF_PAD + 3,                             /* whether a mean's padding counts */
   PF_DIVISOR,                                          /* 0: the count of the window */
   PF_WIDTH, PF_ROWS, PF_WORKER_BYTES,
-  PF_SQUARES, /* whether windows of 2 x 2 tile planes */
-  PF_WINDOWS /* axis by axis for every output: first element, end, count */
+  PF_SQUARES /* whether windows of 2 x 2 tile planes */
 };
 
 typedef struct {
@@ -42,20 +43,36 @@ typedef struct {
 } pf_window;
 
 typedef struct {
+  pf_window *windows[3];        /* of every axis, for every output */
   PF_ACC_T *line, *row, *plane; /* the padded line, a row of outputs, the sums of a gradient */
   int32_t *line_at, *row_at;    /* positions in the plane of the maxima in line and row */
 } pf_room;
 
 #define PF_NOWHERE INT32_MAX
 
-PF_INLINE const pf_window *pf_windows(const int64_t *arg, int axis) {
-  const pf_window *all = (const pf_window *)(arg + PF_WINDOWS);
-  return all + (axis > 0 ? arg[PF_OUT] : 0) + (axis > 1 ? arg[PF_OUT + 1] : 0);
+PF_INLINE int64_t pf_at_most(int64_t n, int64_t limit) { return n < limit ? n : limit; }
+
+/* Window p along an axis, as Window.spans in core/window.py says. */
+static pf_window pf_window_of(const int64_t *arg, int axis, int64_t p) {
+  const int64_t size = arg[PF_SIZE + axis], out = arg[PF_OUT + axis], step = arg[PF_STEP + axis];
+  const int64_t taps = arg[PF_TAPS + axis], pad = arg[PF_PAD + axis], start = p * arg[PF_STRIDE + axis] - pad;
+  if (!taps) {
+    const int64_t first = p * size / out, end = ((p + 1) * size + out - 1) / out;
+    return (pf_window){first, end, end - first};
+  }
+  const int64_t first = start >= 0 ? start : start + (step - 1 - start) / step * step;
+  const int64_t end = pf_at_most(start + (taps - 1) * step + 1, size);
+  return (pf_window){first, end, arg[PF_COUNTED] ? pf_at_most(start + taps, size + pad) - start : end - first};
 }
 
 static pf_room pf_make_room(char *scratch, const int64_t *arg, int64_t worker) {
   pf_room room;
-  room.line = (PF_ACC_T *)(scratch + worker * arg[PF_WORKER_BYTES]);
+  pf_window *next = (pf_window *)(scratch + worker * arg[PF_WORKER_BYTES]);
+  for (int axis = 0; axis < 3; next += arg[PF_OUT + axis++]) {
+    room.windows[axis] = next;
+    for (int64_t p = 0; p < arg[PF_OUT + axis]; p++) next[p] = pf_window_of(arg, axis, p);
+  }
+  room.line = (PF_ACC_T *)next;
   room.row = room.line + arg[PF_WIDTH];
   room.plane = room.row + arg[PF_ROWS] * arg[PF_OUT + 2];
   room.line_at = (int32_t *)(room.plane + (PF_BACKWARD && !PF_DIRECT ? arg[PF_SIZE] * arg[PF_SIZE + 1] * arg[PF_SIZE + 2] : 0));
@@ -73,10 +90,10 @@ PF_INLINE int pf_is_nan(PF_ACC_T v) { return v != v; }
 
 /* Combine the rows of window (p0, p1) into the line, or its part for that row of outputs. */
 PF_INLINE void pf_take_rows(const pf_room *room, const int64_t *arg, const PF_T *x, int64_t p0, int64_t p1, int64_t part) {
-  const pf_window w0 = pf_windows(arg, 0)[p0], w1 = pf_windows(arg, 1)[p1];
+  const pf_window w0 = room->windows[0][p0], w1 = room->windows[1][p1];
   const int64_t n = arg[PF_SIZE + 2];
-  PF_ACC_T *restrict line = room->line + arg[PF_PAD] + part * n;
-  int32_t *restrict at = room->line_at + arg[PF_PAD] + part * n;
+  PF_ACC_T *restrict line = room->line + arg[PF_PAD + 2] + part * n;
+  int32_t *restrict at = room->line_at + arg[PF_PAD + 2] + part * n;
   int begun = 0;
   for (int64_t s0 = w0.first; s0 < w0.end; s0 += arg[PF_STEP])
     for (int64_t s1 = w1.first; s1 < w1.end; s1 += arg[PF_STEP + 1], begun = 1) {
@@ -127,7 +144,7 @@ PF_INLINE void pf_take_taps(const pf_room *room, const int64_t *arg, int64_t n, 
     r.row[p] = r.line[p * stride];
     if (PF_ARGMAX) r.row_at[p] = r.line_at[p * stride];
   }
-  for (int64_t tap = 1; tap < arg[PF_TAPS]; tap++) {
+  for (int64_t tap = 1; tap < arg[PF_TAPS + 2]; tap++) {
     const int64_t shift = tap * arg[PF_STEP + 2];
 #pragma GCC ivdep
     for (int64_t p = 0; p < n; p++) pf_take_one(&r, p, shift + p * stride);
@@ -136,19 +153,19 @@ PF_INLINE void pf_take_taps(const pf_room *room, const int64_t *arg, int64_t n, 
 
 /* Combine each output's stretch of the line into `n` outputs, of one row or of several. */
 PF_INLINE void pf_take_line(const pf_room *room, const int64_t *arg, int64_t n) {
-  if (!arg[PF_TAPS]) {
+  if (!arg[PF_TAPS + 2]) {
     for (int64_t p = 0; p < n; p++) {
-      const pf_window w = pf_windows(arg, 2)[p];
+      const pf_window w = room->windows[2][p];
       room->row[p] = PF_SUM ? 0 : PF_LOWEST;
       if (PF_ARGMAX) room->row_at[p] = PF_NOWHERE;
       for (int64_t s = w.first; s < w.end; s += arg[PF_STEP + 2]) pf_take_one(room, p, s);
     }
-  } else if (arg[PF_STRIDE] == 1)
+  } else if (arg[PF_STRIDE + 2] == 1)
     pf_take_taps(room, arg, n, 1);
-  else if (arg[PF_STRIDE] == 2)
+  else if (arg[PF_STRIDE + 2] == 2)
     pf_take_taps(room, arg, n, 2);
   else
-    pf_take_taps(room, arg, n, arg[PF_STRIDE]);
+    pf_take_taps(room, arg, n, arg[PF_STRIDE + 2]);
 }
 
 #endif
@@ -177,9 +194,9 @@ PF_INLINE void pf_give_squares(PF_T *restrict to, const PF_T *restrict x, const 
 #if PF_SUM
 
 /* row[p] /= count of window (p0, p1, p) */
-PF_INLINE void pf_divide(PF_ACC_T *row, const int64_t *arg, int64_t p0, int64_t p1) {
-  const int64_t outer = pf_windows(arg, 0)[p0].count * pf_windows(arg, 1)[p1].count;
-  const pf_window *w2 = pf_windows(arg, 2);
+PF_INLINE void pf_divide(const pf_room *room, PF_ACC_T *row, const int64_t *arg, int64_t p0, int64_t p1) {
+  const int64_t outer = room->windows[0][p0].count * room->windows[1][p1].count;
+  const pf_window *w2 = room->windows[2];
   const PF_ACC_T given = (PF_ACC_T)arg[PF_DIVISOR];
   for (int64_t p = 0; p < arg[PF_OUT + 2]; p++) row[p] /= arg[PF_DIVISOR] ? given : (PF_ACC_T)(outer * w2[p].count);
 }
@@ -190,7 +207,7 @@ PF_INLINE void pf_divide(PF_ACC_T *row, const int64_t *arg, int64_t p0, int64_t 
 
 PF_INLINE void pf_give_taps(const pf_room *room, const int64_t *arg, const int64_t stride) {
   const PF_ACC_T *restrict row = room->row;
-  for (int64_t tap = 0; tap < arg[PF_TAPS]; tap++) {
+  for (int64_t tap = 0; tap < arg[PF_TAPS + 2]; tap++) {
     PF_ACC_T *restrict line = room->line + tap * arg[PF_STEP + 2];
     for (int64_t p = 0; p < arg[PF_OUT + 2]; p++) line[p * stride] += row[p];
   }
@@ -200,17 +217,19 @@ PF_INLINE void pf_give_taps(const pf_room *room, const int64_t *arg, const int64
 PF_INLINE void pf_give(const pf_room *room, const int64_t *arg, PF_ACC_T *plane, int64_t p0, int64_t p1) {
   const int64_t n = arg[PF_SIZE + 2];
   for (int64_t i = 0; i < arg[PF_WIDTH]; i++) room->line[i] = 0;
-  if (!arg[PF_TAPS]) {
-    for (int64_t p = 0; p < arg[PF_OUT + 2]; p++)
-      for (int64_t s = pf_windows(arg, 2)[p].first; s < pf_windows(arg, 2)[p].end; s++) room->line[s] += room->row[p];
-  } else if (arg[PF_STRIDE] == 1)
+  if (!arg[PF_TAPS + 2]) {
+    for (int64_t p = 0; p < arg[PF_OUT + 2]; p++) {
+      const pf_window w = room->windows[2][p];
+      for (int64_t s = w.first; s < w.end; s++) room->line[s] += room->row[p];
+    }
+  } else if (arg[PF_STRIDE + 2] == 1)
     pf_give_taps(room, arg, 1);
-  else if (arg[PF_STRIDE] == 2)
+  else if (arg[PF_STRIDE + 2] == 2)
     pf_give_taps(room, arg, 2);
   else
-    pf_give_taps(room, arg, arg[PF_STRIDE]);
-  const pf_window w0 = pf_windows(arg, 0)[p0], w1 = pf_windows(arg, 1)[p1];
-  const PF_ACC_T *restrict line = room->line + arg[PF_PAD];
+    pf_give_taps(room, arg, arg[PF_STRIDE + 2]);
+  const pf_window w0 = room->windows[0][p0], w1 = room->windows[1][p1];
+  const PF_ACC_T *restrict line = room->line + arg[PF_PAD + 2];
   for (int64_t s0 = w0.first; s0 < w0.end; s0++)
     for (int64_t s1 = w1.first; s1 < w1.end; s1++) {
       PF_ACC_T *restrict to = plane + (s0 * arg[PF_SIZE + 1] + s1) * n;
@@ -219,8 +238,6 @@ PF_INLINE void pf_give(const pf_room *room, const int64_t *arg, PF_ACC_T *plane,
 }
 
 #endif
-
-PF_INLINE int64_t pf_at_most(int64_t n, int64_t limit) { return n < limit ? n : limit; }
 
 #if !PF_BACKWARD
 
@@ -241,7 +258,7 @@ PF_KERNEL(PF_NAME) {
     for (int64_t p = 0; p < n; p++) to[p] = room.row_at[p];
 #else
 #if PF_MODE == PF_AVG
-    for (int64_t r = 0; r < rows; r++) pf_divide(room.row + r * out[2], arg, p0, p1 + r);
+    for (int64_t r = 0; r < rows; r++) pf_divide(&room, room.row + r * out[2], arg, p0, p1 + r);
 #endif
     PF_T *to = (PF_T *)buf[1] + task * out[2];
     for (int64_t p = 0; p < n; p++) to[p] = PF_STORE(room.row[p]);
@@ -278,7 +295,7 @@ PF_KERNEL(PF_NAME) {
 #else
         rows = 1;
         for (int64_t p = 0; p < out[2]; p++) room.row[p] = PF_LOAD(g[p]);
-        pf_divide(room.row, arg, p0, p1);
+        pf_divide(&room, room.row, arg, p0, p1);
         pf_give(&room, arg, sums, p0, p1);
 #endif
       }

@@ -1,4 +1,4 @@
-"""Launches of pool.c: the windows of every axis as a table, and how the work is cut into tasks."""
+"""Launches of pool.c: where the windows of every axis lie, and how the work is cut into tasks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pyflame.kernels.ctype import loaded, macros, stored
 from pyflame.kernels.spec import Epilogue, KernelSpec, kernel
 
 GRAIN = 32768  # elements worth waking a thread for
+_WINDOW_BYTES = 24  # pf_window
 LINE = 1024  # elements of a line that several rows of outputs share; stays in the first cache
 
 _MODES = ("max_pool", "max_pool_indices", "max_pool_backward", "avg_pool", "avg_pool_backward")  # PF_MODE
@@ -35,12 +36,10 @@ def pool_source(launch: Launch, target: Target, epilogue: Epilogue | None) -> So
     width = rows * max(inner.pad + inner.size, reach)
     wide = dtype.compute.itemsize
     own_plane = prod(sizes) if backward and dtype.compute is not dtype else 0
-    worker_bytes = -(-((width + rows * inner.out + own_plane) * wide + (width + rows * inner.out) * 4) // 64) * 64
-    spans = [span for w in windows for span in w.spans()]
-    table = [n for first, end, count in spans for n in (first, end, count if include_pad else end - first)]
-    last = [inner.kernel, inner.stride, inner.pad]
-    args = [*sizes, *outs, *(w.dilation for w in windows), *last]
-    args += [divisor, width, rows, worker_bytes, int(_squares(windows)), *table]
+    lines = width + rows * inner.out
+    worker_bytes = -(-(sum(outs) * _WINDOW_BYTES + (lines + own_plane) * wide + lines * 4) // 64) * 64
+    lie = [n for of in zip(*[(w.dilation, w.kernel, w.stride, w.pad) for w in windows], strict=True) for n in of]
+    args = [*sizes, *outs, *lie, int(include_pad), divisor, width, rows, worker_bytes, int(_squares(windows))]
     per_row = inner.size * prod(w.kernel or -(-w.size // max(w.out, 1)) for w in windows[:2])
     if backward:
         phase = Phase("_0", planes, max(1, GRAIN // max(1, per_row * outs[0] * outs[1])))
