@@ -144,12 +144,11 @@ PF_FN float pf_exp_normal_f32(float x) {
 PF_FN float pf_exp_near_f32(float x) { return pf_exp_f32(x); }
 /* e^x beside 1, of an x that is rounded already: it matters how far off it is, not by how much of itself. */
 PF_FN float pf_exp_beside_1_f32(float x) { return pf_exp_normal_f32(x); }
-/* e^(-x^2 / 2); where it would be denormal, a GPU gives 0 */
+/* e^(-x^2 / 2); 0 below e^-87, where what follows from it would be denormal */
 PF_FN float pf_bell_f32(float x) {
-  float t, y = x * x * -0.5f; /* never above 0, which saves what exp does for that */
-  y = y < -105.0f ? -105.0f : y;
-  float p = pf_exp_reduced_f32(y, &t);
-  return pf_scale_f32(1.0f + p, t, 1);
+  float t, y = x * x * -0.5f;
+  float p = pf_exp_reduced_f32(y < -87.0f ? -87.0f : y, &t);
+  return y < -87.0f ? 0.0f : (1.0f + p) * pf_pow2_f32(t, 0);
 }
 #endif
 
