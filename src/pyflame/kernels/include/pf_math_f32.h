@@ -144,7 +144,7 @@ PF_FN float pf_exp_normal_f32(float x) {
 PF_FN float pf_exp_near_f32(float x) { return pf_exp_f32(x); }
 /* e^x beside 1, of an x that is rounded already: it matters how far off it is, not by how much of itself. */
 PF_FN float pf_exp_beside_1_f32(float x) { return pf_exp_normal_f32(x); }
-/* e^(-x^2 / 2); 0 below -87, where what follows from it would be denormal, which takes a CPU a hundred times as long */
+/* e^(-x^2 / 2); 0 below e^-87, where what follows from it would be denormal */
 PF_FN float pf_bell_f32(float x) {
   float t, y = x * x * -0.5f;
   float p = pf_exp_reduced_f32(y < -87.0f ? -87.0f : y, &t);
