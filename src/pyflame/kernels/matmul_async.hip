@@ -21,8 +21,9 @@ template <class K, class B, class Out> struct pf_gemm_tiles {
     pf_gemm_place<K> place;
     place.find(arg, number);
     if (K::CLUSTER > 1) {
-      const int split = (int)arg[loop::PARTS > 1 ? PF_GEMM_SPLIT : PF_GEMM_K];
-      place.from = pf_cluster_rank() * split, place.to = pf_least(place.from + split, (int)arg[PF_GEMM_K]);
+      const int split = (int)arg[PF_GEMM_SPLIT], own = K::CLUSTER / loop::PARTS; /* the host's one block has all */
+      place.from = place.from * K::CLUSTER + pf_cluster_rank() * split;
+      place.to = pf_least(place.from + own * split, (int)arg[PF_GEMM_K]);
     }
     place.begin(in, a, b, arg);
     return place;

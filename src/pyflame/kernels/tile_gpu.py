@@ -167,15 +167,15 @@ def best_cuts(
     found: list[tuple[float, Cut[T]]] = []
     for tile in tiles:
         blocks = -(-m // tile.rows) * -(-n // tile.cols) * batch * tile.cluster
-        # Where there are blocks for all, cutting k only adds work.
-        most = min(8 * workers // blocks, k // (8 * tile.depth)) if blocks < 2 * workers and not whole else 1
+        # Where there are blocks for all, cutting k only adds work. The blocks of a cluster share a part.
+        most = min(8 * workers // blocks, k // (8 * tile.depth * tile.cluster)) if blocks < 2 * workers and not whole else 1
         filling = {min(rounds * workers // blocks, _PARTS[-1]) for rounds in range(1, _ROUNDS + 1)}
         splits = [
-            round_up(-(-k // parts), tile.depth) for parts in sorted({*_PARTS, *filling}) if 0 < parts <= max(1, most)
+            round_up(-(-k // (parts * tile.cluster)), tile.depth)
+            for parts in sorted({*_PARTS, *filling})
+            if 0 < parts <= max(1, most)
         ]
-        cuts = [Cut(tile, -(-k // split), split) for split in splits]
-        if tile.cluster > 1:
-            cuts = [Cut(tile, 1, round_up(-(-k // tile.cluster), tile.depth))]
+        cuts = [Cut(tile, -(-k // (split * tile.cluster)), split) for split in splits]
         timed = [(_clocks(cut, blocks * cut.parts, m * n * batch * nbytes, workers), cut) for cut in cuts]
         found.append(min(timed, key=lambda t: t[0]))
     return tuple(cut for _, cut in sorted(found, key=lambda t: t[0]))

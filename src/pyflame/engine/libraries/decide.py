@@ -25,7 +25,7 @@ from pyflame.core.state import state
 from pyflame.core.traced import Number, Untraceable
 from pyflame.engine.libraries.calls import CudnnConvolutions, LtProducts, MiopenConvolutions, RocblasProducts
 from pyflame.engine.libraries.products import conv_of, gemm_of, lies_so, makes_gradients
-from pyflame.engine.libraries.trial import Trial, TrialBuffers, compile_together, verdict
+from pyflame.engine.libraries.trial import Trial, TrialBuffers, compile_ahead, verdict
 from pyflame.engine.libraries.tuner import Candidate, Choice, Key, Verdict, may_time, size_class, strides_class, tuner
 from pyflame.engine.libraries.variants import tried_variants, with_variant
 from pyflame.ir.kernel import Draft, Launch, LibraryCall
@@ -37,6 +37,7 @@ from pyflame.libs.rocm.miopen import ROCmDNN
 from pyflame.libs.rocm.rocblas import ROCmBLAS
 from pyflame.runtime.base import GpuDevice
 from pyflame.runtime.cuda.driver import CudaDriver
+from pyflame.runtime.kernels import Ahead
 from pyflame.runtime.rocm.driver import HipDriver
 from pyflame.schedule.split import Take, Way, alone, destination, divide, may_be_direct, takes
 
@@ -163,33 +164,66 @@ class Contest:
 def choose(plan: Draft, device: GpuDevice) -> dict[int, LibraryCall]:
     """Decide for every launch that libraries compete for, and rewrite the plan; gives the calls by launch.
 
-    Kernels that decisions need are compiled at once for all launches: those that compete with libraries, and what the
-    plan launches in any case; then the variants of ours where we have won.
+    Kernels that decisions need are compiled in the background from when it is known that they are needed, and what the
+    plan launches in any case behind them: trials of the first launches run while kernels of the last are compiled.
     """
     libraries = libraries_of(device)
-    contests = [c for number in range(len(plan.launches)) if (c := _contest(plan, number, device, libraries))]
-    contested = {contest.number for contest in contests}
-    rest = [launch for number, launch in enumerate(plan.launches) if number not in contested]
-    trials = [x for contest in _first_of_each(contests) for x in _tried(plan, contest, device)]
-    if trials:
-        compile_together(device, [*trials, *rest])
-    decided = [(contest, _decide(plan, contest, device)) for contest in contests]
-    chosen = {c.number: (c.offers[x.name], _words(x)) for c, x in decided if x.name in c.offers}
-    own = [(contest, choice) for contest, choice in decided if contest.number not in chosen]
-    if libraries.real:
-        open_now = _first_of_each([contest for contest, _ in own])
-        variants = [x for c in open_now for x in tried_variants(plan, c.number, device, c.key)]
-        if variants:
-            compile_together(device, variants if trials else [*variants, *rest])
-    for contest, choice in own:
-        plan.launches[contest.number] = _own_launch(plan, contest, choice, device, libraries)
+    with device.ahead() as ahead:
+        contests, begun = _contests(plan, device, libraries, ahead)
+        decided: list[tuple[Contest, Choice]] = []
+        variants: dict[Key, list[Launch]] = {}
+        for contest in contests:
+            choice = _decide(plan, contest, device)
+            decided.append((contest, choice))
+            if libraries.real and choice.name not in contest.offers and contest.key not in variants:
+                variants[contest.key] = tried_variants(plan, contest.number, device, contest.key)
+                compile_ahead(device, ahead, variants[contest.key])
+        chosen = {c.number: (c.offers[x.name], _words(x)) for c, x in decided if x.name in c.offers}
+        ways = {n: offer.way for n, (offer, _) in chosen.items()}
+        if begun or any(variants.values()):
+            compile_ahead(device, ahead, [x for x in _uncontested(plan, ways) if id(x) not in begun])
+        for contest, choice in decided:
+            if contest.number not in chosen:
+                plan.launches[contest.number] = _own_launch(plan, contest, choice, device, libraries)
     calls = {}
-    apart = APART if knobs.GRAPH_BRANCHES.integer() > 1 else 0
-    for number, product in divide(plan, {n: offer.way for n, (offer, _) in chosen.items()}, apart).items():
+    for number, product in divide(plan, ways, _apart()).items():
         offer, why = chosen[number]
         calls[product] = offer.call
         plan.launches[product] = replace(plan.launches[product], implementation=offer.call.name, why=why)
     return calls
+
+
+def _contests(plan: Draft, device: GpuDevice, libraries: Libraries, ahead: Ahead) -> tuple[list[Contest], set[int]]:
+    """All contests. Where libraries are tried out, kernels for that are begun to be compiled, and then the rest of the
+    plan's: the identities of those launches."""
+    contests: dict[Key, list[Contest]] = {}
+    behind: list[Launch] = []  # of products: what takes the compiler little
+    opened = False
+    for number in range(len(plan.launches)):
+        contest = _contest(plan, number, device, libraries)
+        if contest is None:
+            continue
+        if contest.key not in contests:
+            tried = _tried(plan, contest, device)
+            products = [x for x in tried if x.kernel.anchor is not None]
+            compile_ahead(device, ahead, products)
+            behind += [x for x in tried if x.kernel.anchor is None]
+            opened |= bool(tried)
+        contests.setdefault(contest.key, []).append(contest)
+    rest = _uncontested(plan, {}) if opened else []
+    compile_ahead(device, ahead, [*behind, *rest])
+    return sorted((c for same in contests.values() for c in same), key=lambda c: c.number), {id(x) for x in rest}
+
+
+def _uncontested(plan: Draft, ways: Mapping[int, Way]) -> list[Launch]:
+    """The launches of a plan that nobody competes for, once it is divided."""
+    divided = plan.copy()
+    divide(divided, ways, _apart())
+    return [x for x in divided.launches if x.kernel.anchor is None or x.kernel.anchor.op.name not in CONTESTED]
+
+
+def _apart() -> int:
+    return APART if knobs.GRAPH_BRANCHES.integer() > 1 else 0
 
 
 def _contest(plan: Draft, number: int, device: GpuDevice, libraries: Libraries) -> Contest | None:
@@ -225,11 +259,6 @@ def _own_launch(plan: Draft, contest: Contest, choice: Choice, device: GpuDevice
         launch, measured = with_variant(plan, contest.number, device, contest.key)
         notes += measured
     return replace(launch, why="; ".join([launch.why, *notes, *libraries.missing(contest.op)]))
-
-
-def _first_of_each(contests: Sequence[Contest]) -> list[Contest]:
-    """Of contests with one key the first: what it finds out decides the others."""
-    return list({contest.key: contest for contest in reversed(contests)}.values())
 
 
 def _words(choice: Choice) -> str:

@@ -39,7 +39,7 @@ PF_FN void pf_prefetch(const void *) {}
 enum { PF_CLUSTERS = 0 };
 PF_FN int pf_cluster_rank() { return 0; }
 PF_FN void pf_cluster_sync() {}
-PF_FN float pf_cluster_load(const float *at, int) { return *at; }
+PF_FN pf_vector<float, 4> pf_cluster_load(const float *at, int) { return *(const pf_vector<float, 4> *)at; }
 PF_FN void pf_meeting_begin(uint64_t *, int) {}
 PF_FN void pf_meeting_send(uint64_t *, pf_piece *, int, const pf_piece &) {}
 PF_FN void pf_meeting_wait(uint64_t *) {}
@@ -64,10 +64,10 @@ PF_FN int pf_cluster_rank() {
 PF_FN void pf_cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-PF_FN float pf_cluster_load(const float *at, int rank) {
-  float x;
-  asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %1, %2; ld.shared::cluster.f32 %0, [there]; }"
-               : "=f"(x)
+PF_FN pf_vector<float, 4> pf_cluster_load(const float *at, int rank) {
+  pf_vector<float, 4> x;
+  asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %4, %5; ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there]; }"
+               : "=f"(x.at[0]), "=f"(x.at[1]), "=f"(x.at[2]), "=f"(x.at[3])
                : "r"(pf_lds_address(at)), "r"(rank));
   return x;
 }
@@ -417,15 +417,20 @@ template <class K> struct pf_async_loop {
   }
   /* What layers and blocks of a cluster have of these rows' sums, to where the first layer has them. */
   PF_FN void add(sum *rows, int count) {
+    enum { SOME = 4, FAST = K::COLS / SOME };
+    typedef pf_vector<sum, SOME> some;
     PF_UNROLL_FEW
-    for (int e = pf_thread(); e < count * K::COLS; e += K::THREADS) {
-      sum *at = rows + e / K::COLS * PITCH + e % K::COLS, total = 0;
+    for (int e = pf_thread(); e < count * FAST; e += K::THREADS) {
+      sum *at = rows + e / FAST * PITCH + e % FAST * SOME;
+      some total = {};
       PF_UNROLL
       for (int part = 0; part < PARTS * K::WAVES_DEEP; part++) {
         const sum *other = at + part % K::WAVES_DEEP * (K::ROWS * PITCH);
-        total += PARTS > 1 ? pf_cluster_load(other, part / K::WAVES_DEEP) : *other;
+        const some more = PARTS > 1 ? pf_cluster_load(other, part / K::WAVES_DEEP) : *(const some *)other;
+        PF_UNROLL
+        for (int n = 0; n < SOME; n++) total.at[n] += more.at[n];
       }
-      *at = total;
+      *(some *)at = total;
     }
     pf_barrier();
   }
