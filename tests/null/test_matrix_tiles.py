@@ -20,10 +20,12 @@ import pyflame as pf
 from pyflame.core.device import Target
 from pyflame.core.dtype import DType
 from pyflame.core.targets import TARGETS
+from pyflame.core.traced import Trace
 from pyflame.engine.aot.resources import read_resources
 from pyflame.kernels import conv_gpu, matmul_gpu
+from pyflame.kernels.matrix_async import async_tiles
 from pyflame.kernels.matrix_cores import MATRIX_KINDS, MatrixTile, matrix_kind, matrix_tiles
-from pyflame.kernels.tile_gpu import best_cuts
+from pyflame.kernels.tile_gpu import LEAST_SIDE, TILES, Cut, best_cut, best_cuts
 from pyflame.runtime.gpu.compiler import PREFIX
 from pyflame.runtime.rocm.clang import ClangHip
 from pyflame.runtime.sources import include_dir
@@ -241,6 +243,36 @@ def test_large_products_take_large_blocks_and_few_rows_small_ones(name: str) -> 
     rows, parts = best(16, 4096, 4096)
     assert rows == 16 and parts > 1
     assert best(64, 64, 1 << 16)[1] > 1, "few outputs of a long k are cut"
+
+
+def test_a_trace_notes_which_tile_a_product_takes_and_not_why() -> None:
+    target = TARGETS["sm_90"]
+    kind = matrix_kind(target, pf.bfloat16)
+    assert kind is not None
+    tiles = matrix_tiles(target, kind, 4)
+
+    def cut(m: int) -> Cut[MatrixTile]:
+        return best_cut(0, tiles, m, 512, 4096, 1, 4, target.workers)
+
+    trace = Trace()
+    (length,) = trace.numbers([100])
+    again = trace.function(cut(length))
+    same = [m for m in range(1, 1000) if cut(m).tile == cut(100).tile]
+    assert len({cut(m).parts for m in same}) > 1, "so that more than one cut of k is found"
+    assert [m for m in range(1, 1000) if again([m]) is not None] == same
+    assert all(again([m]) == cut(m) for m in same)
+
+
+def test_sides_of_tiles_are_multiples_of_what_lengths_are_rounded_to() -> None:
+    found = [
+        tile
+        for target in TARGETS.values()
+        for dtype in DTYPES
+        if target.is_gpu and (kind := matrix_kind(target, dtype, tf32=True)) is not None
+        for sums in (4, 8)
+        for tile in (*matrix_tiles(target, kind, sums), *async_tiles(target, kind, sums))
+    ]
+    assert found and all(t.rows % LEAST_SIDE == t.cols % LEAST_SIDE == 0 for t in (*found, *TILES[4], *TILES[8]))
 
 
 def test_blocks_fit() -> None:

@@ -11,11 +11,11 @@ import pytest
 import pyflame as pf
 from pyflame.core.device import DeviceId
 from pyflame.core.state import mode
-from pyflame.engine import devices, evaluate, resize
-from pyflame.engine.evaluate import clear_plans, plan_stats
+from pyflame.engine import devices, resize
+from pyflame.engine.evaluate import clear_plans, find_plan, plan_stats
 from pyflame.engine.gpu import GpuRunner
 from pyflame.engine.gpu_layout import GpuLayout
-from pyflame.engine.libraries import decide
+from pyflame.engine.libraries import decide, sizes
 from pyflame.engine.pending import PendingGraph
 from pyflame.engine.planning import make_plan
 from pyflame.ir.kernel import Plan
@@ -47,7 +47,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plan]]:
         return found
 
     monkeypatch.setattr(resize, "resized", checked)
-    monkeypatch.setattr(evaluate, "_FEW_SIZES", 1)
+    monkeypatch.setattr(sizes, "FEW_SIZES", 1)
     devices._open[NAME] = emulated_device(NAME.index, "gfx942")
     clear_plans()
     with pf.device(str(NAME)):
@@ -73,6 +73,20 @@ def test_lengths_are_not_planned_after_a_few(found: list[Plan]) -> None:
         got = (table[pf.tensor(index)] @ w).softmax(-1).sum(1)
         np.testing.assert_allclose(got.numpy(), np.ones(n), rtol=1e-5)
     assert len(found) > 20
+
+
+def test_neither_where_values_lie_nor_how_many_parts_a_product_has_makes_a_length_another(found: list[Plan]) -> None:
+    """What is in memory at once comes in another order of sizes, and products of these lengths are cut into 4 to 10
+    parts."""
+    w, v = pf.rand(4096, 64), pf.rand(64, 96)
+    pf.eval(w, v)
+    misses = plan_stats.misses
+    for n in range(33, 160, 2):  # whose rows are vectors of one width
+        x, y = pf.zeros(n, 4096), pf.zeros(n, 64)
+        scores = (y @ y.T).softmax(-1)
+        out = ((scores @ (x @ w)) @ v).exp().sum(0) + (scores @ (y + 1.0)).sum()
+        find_plan(PendingGraph([out._node]), devices._open[NAME])
+    assert plan_stats.misses - misses <= 5
 
 
 def test_where_a_large_product_varies_each_length_is_planned(

@@ -30,6 +30,7 @@ from pyflame.codegen.gpu_shape import COLUMN_BLOCK, FLAT_BLOCK, MAX_BLOCK, RowSh
 from pyflame.codegen.gpu_text import GpuText
 from pyflame.codegen.reuse import reuse
 from pyflame.core.device import Target
+from pyflame.core.shape import power
 from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import GpuSource, Kernel
 
@@ -114,12 +115,12 @@ class _Emitter(GpuText):
         count = prod(self.extents[n] for n in self.order[0]) // self.rows_along
         shape = self.shape(count)
         passes = self.passes()
-        steps = -(-self.items // shape.members)
+        steps = self.steps(shape)
         if len(passes) > 1:
             self.choose_kept(passes, steps, shape.block)
         if not self.kept:
             shape = shape.streaming()
-            steps = -(-self.items // shape.members)
+            steps = self.steps(shape)
             self.online = self.exponential_sums()
             self.stage = self.stages()
             passes = self.passes()
@@ -136,6 +137,11 @@ class _Emitter(GpuText):
             self.row_stores(shape.first)
         self.end("_0", shape.blocks, shape.block)
         return self.source()
+
+    def steps(self, shape: RowShape) -> int:
+        """Vectors of a row for each thread. Where some have fewer, rows of other lengths shall find the same text."""
+        steps = -(-self.items // shape.members)
+        return steps if steps <= 2 or steps * shape.members == self.items else power(steps)
 
     def kept_arrays(self, steps: int) -> None:
         """The registers in which a thread keeps its share of a row."""

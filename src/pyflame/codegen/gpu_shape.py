@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyflame.core.device import Target
 from pyflame.core.shape import power
+from pyflame.core.traced import whole
 
 FLAT_BLOCK = 256
 MAX_BLOCK = 1024
@@ -82,6 +83,7 @@ class RowShape:
         return RowShape("lanes", members, _rows_of(members, count, wave), count)
 
 
+@whole
 def _rows_of(members: int, count: int, wave: int) -> int:
     """Rows of a block whose rows take `members` lanes each."""
     return max(wave, min(FLAT_BLOCK, power(count * members))) // members

@@ -68,10 +68,11 @@ class GpuText(Writer):
 
     def small(self) -> bool:
         """Whether every position fits in 31 bits."""
-        reach = max(sum(abs(s) * (e - 1) for s, e in zip(a.strides, self.extents, strict=True)) for a in self.accesses)
         gathered = sum(size * abs(stride) for i in self.instrs for size, stride in i.dynamic)
+        reaches = (sum(abs(s) * (e - 1) for s, e in zip(a.strides, self.extents, strict=True)) for a in self.accesses)
         # A loop over threads may step past the end by one block.
-        return max(prod(self.extents) + MAX_BLOCK * MAX_VECTOR, reach + gathered) < 1 << 31
+        sizes = prod(self.extents) + MAX_BLOCK * MAX_VECTOR, *(reach + gathered for reach in reaches)
+        return all(size < 1 << 31 for size in sizes)
 
     def stages(self) -> list[int]:
         """For each value how many passes over the row must have run before it is known."""

@@ -31,6 +31,7 @@ from pyflame.engine.devices import get_device
 from pyflame.engine.host import joined
 from pyflame.engine.known import mode_of
 from pyflame.engine.launch import NumpyRunner, PlanRunner, run_and_commit, runner_for
+from pyflame.engine.libraries import sizes
 from pyflame.engine.pending import PendingGraph, as_leaves
 from pyflame.engine.planning import make_plan
 from pyflame.engine.portions import is_free, parts_of_joined, portions
@@ -59,9 +60,9 @@ _NODES_PER_RUN = 256  # or one for so many nodes: a plan costs as much as some h
 # The ops of small graphs without a plan, and the key that they had.
 _shapes: OrderedDict[int, int] = OrderedDict()
 _SMALL = 48  # nodes of a graph that is always planned whole
-# How often a structure was planned for a GPU, each time with other sizes.
+# How often a structure was planned for a GPU, each time with other sizes: after a few its small launches are not tried
+# out any more.
 _sizes: OrderedDict[int, int] = OrderedDict()
-_FEW_SIZES = 8  # with so many small launches are tried out: more may come than such trials are worth
 _lock = lock()
 _CAT = OPS["cat"]
 _META = DeviceId("meta")
@@ -283,7 +284,7 @@ def _make_plan(graph: PendingGraph, device: Device) -> tuple[Plan, PlanRunner]:
     many_sizes = _has_many_sizes(graph, device)
     with trace.span("plan", f"{len(graph.order)} nodes"), mode(one_by_one=True, many_sizes=many_sizes):
         plan = make_plan(graph, device)
-    if device.gpu is None or many_sizes:
+    if many_sizes or not plan.measured:
         resize.learn(graph, device, mode_of(device.id), plan)
     if device.id.computes:
         native.load()
@@ -300,7 +301,7 @@ def _has_many_sizes(graph: PendingGraph, device: Device) -> bool:
         _sizes[alike] = planned + 1
         while len(_sizes) > knobs.PLAN_CACHE.integer():
             _sizes.popitem(last=False)
-    return planned >= _FEW_SIZES
+    return planned >= sizes.FEW_SIZES
 
 
 def _plan_first(graph: PendingGraph, device: Device) -> None:
@@ -344,6 +345,7 @@ def clear_plans() -> None:
         _seen.clear()
         _sizes.clear()
         _shapes.clear()
+    sizes.forget_sizes()
     resize.forget()
 
 

@@ -7,8 +7,8 @@ that did not differ, and the outcomes that were noted. Where they hold for anoth
 numbers, in some hundred microseconds; where one does not, it is planned. What runs it is made first (`CpuLayout`,
 `GpuLayout`); the plan itself, which only a profile or a report reads, when somebody asks for it.
 
-On a GPU large products are tried out for each size, and so are all of the first few sizes. A family is traced once it
-comes in so many that small launches are not (`decide.py`), and none is where a large one varies.
+On a GPU large products are tried out for each size, and so are small ones in the first few sizes. A family is traced
+once nothing of it is tried out any more (`libraries/decide.py`), and none is where a large one varies.
 """
 
 from __future__ import annotations
@@ -86,11 +86,21 @@ def resized(graph: PendingGraph, device: Device, modes: tuple[Any, ...]) -> tupl
         family = _families.get(key)
         if family is not None:
             _families.move_to_end(key)
-    for traced in family.traced if family is not None else ():
+    if family is None:
+        return None
+    for at, traced in enumerate(family.traced):
         layout = traced.layout(numbers)
         if layout is not None:
+            if at:
+                _move_ahead(family, traced)
             return layout.plan, runner_over(layout)
     return None
+
+
+def _move_ahead(family: _Family, traced: TracedPlan) -> None:
+    """The next one is most often alike."""
+    with _lock:
+        family.traced = [traced, *[t for t in family.traced if t is not traced]][:MAX_TRACED]
 
 
 def learn(graph: PendingGraph, device: Device, modes: tuple[Any, ...], plan: Plan) -> None:

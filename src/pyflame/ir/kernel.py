@@ -280,6 +280,7 @@ class Plan:
     overwritten_inputs: tuple[int, ...] = ()
     starts: int = 0  # how many starts of buffers the caller brings, behind the graph's constants
     notes: tuple[str, ...] = ()  # what `explain` says of the plan as a whole
+    measured: bool = False  # whether something in it was decided by trials
 
     @property
     def updated(self) -> frozenset[int]:
@@ -302,6 +303,7 @@ class Draft:
     donations: dict[int, int] = field(default_factory=dict)  # input position -> the output buffer that may lie there
     overwritten_inputs: list[int] = field(default_factory=list)  # positions of inputs that the plan overwrites
     notes: list[str] = field(default_factory=list)
+    measured: bool = False
 
     def copy(self) -> Draft:
         """One that may be changed without the other."""
@@ -328,4 +330,5 @@ class Draft:
             tuple(self.overwritten_inputs),
             starts,
             tuple(self.notes),
+            self.measured,
         )

@@ -15,6 +15,7 @@ from math import prod
 from pyflame.core.device import Target
 from pyflame.core.precision import tf32_allowed
 from pyflame.core.shape import contiguous_strides, magic
+from pyflame.core.traced import whole
 from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.kernels.conv import ConvShape, merge_axes
 from pyflame.kernels.matrix_async import AsyncTile, async_tiles, one_after_another
@@ -236,8 +237,7 @@ class Convolution:
     def bits(self, mask: int) -> list[int]:
         """Of each axis PF_AXIS_BITS: of all places along it, and the first ones along the axes behind it."""
         extents = [max(1, self.shape.taps[a]) if mask == 1 else self.shape.out[a] for a in self.axes]
-        steps = [prod(extents[n + 1 :]) for n in range(len(extents))]
-        return [sum(1 << n * step for n in range(e)) if mask else 0 for e, step in zip(extents, steps, strict=True)]
+        return [_bits_apart(e, prod(extents[n + 1 :])) if mask else 0 for n, e in enumerate(extents)]
 
     def args(self, split: int, parts: int, channels_last: bool, mask: int = 0) -> tuple[int, ...]:
         """The arguments of every phase that multiplies, and of the one that adds parts."""
@@ -259,6 +259,11 @@ class Convolution:
     def phase_args(self, blocks: int) -> tuple[int, ...]:
         """What follows a phase's arguments."""
         return blocks, self.w_at, self.out_at, *self.out_steps
+
+
+@whole
+def _bits_apart(count: int, step: int) -> int:
+    return sum(1 << n * step for n in range(count))
 
 
 def _whole(width: int, extent: int, others: Sequence[tuple[int, int]]) -> bool:

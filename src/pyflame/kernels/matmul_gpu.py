@@ -32,6 +32,7 @@ from pyflame.kernels.tile_gpu import (
     Cut,
     PhaseText,
     T,
+    best_cut,
     best_cuts,
     check_extents,
     choose_cut,
@@ -131,21 +132,30 @@ class Product:
     def few(self) -> bool:
         """Whether there are so few rows or columns that the other operand is read once, in place."""
         m, n = self.a.lines, self.b.lines
-        return not self.async_tiles and min(m, n) <= FEW and max(m, n) * self.a.k >= 1024
+        return not self.async_tiles and (m <= FEW or n <= FEW) and (m * self.a.k >= 1024 or n * self.a.k >= 1024)
 
     @property
     def dots(self) -> tuple[Dots, ...]:
         """Ways to take one row or two beside tiles that copy asynchronously."""
-        few, large = self.by_lines
-        if self.decode or few.lines > _DOTTED or large.lines * large.k < 1 << 16 or not large.along_k:
+        if not self.async_tiles or self.decode or (self.a.lines > _DOTTED and self.b.lines > _DOTTED):
             return ()
-        return _DOTS if self.async_tiles else ()
+        _, large = self.by_lines
+        if large.lines * large.k < 1 << 16 or not large.along_k:
+            return ()
+        return _DOTS
 
     @property
     def ways(self) -> tuple[Dots | Cut[MatrixTile], ...]:
         """Matrix tiles, and what competes with them; the fastest first, as far as one can tell."""
         kind = self.matrix_kind
         return () if kind is None or self.few else (*self.dots, *self.cuts(kind))
+
+    def way(self, at: int) -> Dots | Cut[MatrixTile] | None:
+        """The one at this place."""
+        kind, dots = self.matrix_kind, self.dots
+        if kind is None or self.few:
+            return None
+        return dots[at] if at < len(dots) else best_cut(at - len(dots), *self._cut_by(kind))
 
     @property
     def matrix_kind(self) -> MatrixKind | None:
@@ -161,10 +171,13 @@ class Product:
 
     def cuts(self, kind: MatrixKind) -> tuple[Cut[MatrixTile], ...]:
         """Blocks of matrix tiles and cuts of k, the fastest first, as far as one can tell."""
+        return best_cuts(*self._cut_by(kind))
+
+    def _cut_by(self, kind: MatrixKind) -> tuple[tuple[MatrixTile, ...], int, int, int, int, int, int]:
         found = self.async_tiles or matrix_tiles(self.target, kind, self.sums_bytes)
         tiles = tuple(replace(tile, decode=self.decode) for tile in found if not self.decode or tile.may_decode)
         m, n, batch = self.a.lines, self.b.lines, prod(self.batch)
-        return best_cuts(tiles, m, n, self.a.k, batch, self.sums_bytes, self.target.workers)
+        return tiles, m, n, self.a.k, batch, self.sums_bytes, self.target.workers
 
 
 def _product_of(launch: Launch, target: Target, epilogue: Epilogue, aligned: bool) -> Product:
@@ -181,15 +194,15 @@ def matmul_source(launch: Launch, target: Target, epilogue: Epilogue | None, ali
     """The text and launches of one (batched) matrix product. `aligned` False: for buffers that lie misaligned."""
     assert epilogue is not None
     product = _product_of(launch, target, epilogue, aligned)
-    left, right, ways = product.a, product.b, product.ways
+    left, right = product.a, product.b
     check_extents("matmul", (left.lines, right.lines, left.k, prod(product.batch)))
-    way = ways[launch.variant if aligned else 0] if ways else None
+    way = product.way(launch.variant if aligned else 0)
+    if not isinstance(way, Dots) and (way is not None or not product.few):
+        return _tiles(product, way)
     few, matrix = product.by_lines
     few_rows = few is left
     if isinstance(way, Dots):
         return _dots(product, few, matrix, few_rows, way)
-    if way is not None or not product.few:
-        return _tiles(product, way)
     return _dots(product, few, matrix, few_rows) if matrix.along_k else _columns(product, few, matrix, few_rows)
 
 

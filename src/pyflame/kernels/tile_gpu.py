@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from pyflame.core.device import Target
 from pyflame.core.dtype import DType
 from pyflame.core.errors import CompileError
 from pyflame.core.shape import magic
+from pyflame.core.traced import whole as called_whole
 from pyflame.ir.c_types import storage
 from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.kernels.ctype import loaded
@@ -23,6 +24,7 @@ PARTS_WIDTH = 4  # partial sums that are written at once: 16 bytes
 MAX_PARTS = 32  # of kernels whose blocks have a few results each
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # that k may be cut into for tiles
 _ROUNDS = 4  # or into as many as fill all compute units up to so many times
+LEAST_SIDE = 16  # what sides of tiles are multiples of: in between all products are cut alike
 _LARGEST = 1 << 31  # extents are ints in the kernels
 VARIANTS = 4  # blocks that are timed where there is a GPU
 TIMED = 1 << 26  # flops of a launch from which on that is worth it
@@ -118,7 +120,7 @@ class Tile:
         }  # fmt: skip
 
 
-_TILES = {
+TILES = {
     4: (Tile(128, 128, 8, 8, 8, 100), Tile(64, 64, 16, 4, 4, 70), Tile(32, 32, 16, 4, 4, 50)),
     8: (Tile(64, 64, 8, 4, 4, 40), Tile(32, 32, 8, 4, 4, 25)),
 }
@@ -147,7 +149,7 @@ def choose_cut(m: int, n: int, k: int, batch: int, nbytes: int, workers: int, wh
     >>> choose_cut(4096, 4096, 4096, 1, 4, 304).tile.rows, choose_cut(64, 64, 1 << 16, 1, 4, 304).parts
     (128, 256)
     """
-    return best_cuts(_TILES[nbytes], m, n, k, batch, nbytes, workers, whole)[0]
+    return best_cut(0, TILES[nbytes], m, n, k, batch, nbytes, workers, whole)
 
 
 def choose_tile(tiles: Sequence[T], m: int, n: int, k: int, batch: int, workers: int) -> T:
@@ -156,7 +158,6 @@ def choose_tile(tiles: Sequence[T], m: int, n: int, k: int, batch: int, workers:
     return min(tiles, key=lambda tile: tile.clocks(k, rounds[tile]))
 
 
-@lru_cache(maxsize=1024)
 def best_cuts(
     tiles: tuple[T, ...], m: int, n: int, k: int, batch: int, nbytes: int, workers: int, whole: bool = False
 ) -> tuple[Cut[T], ...]:
@@ -164,11 +165,28 @@ def best_cuts(
 
     `whole`: k is not cut.
     """
-    found: list[tuple[float, Cut[T]]] = []
-    for tile in tiles:
+    return tuple([best_cut(at, tiles, m, n, k, batch, nbytes, workers, whole) for at in range(len(tiles))])
+
+
+def best_cut(
+    at: int, tiles: tuple[T, ...], m: int, n: int, k: int, batch: int, nbytes: int, workers: int, whole: bool = False
+) -> Cut[T]:
+    """That of `best_cuts` which stands at this place. All that a trace notes of it is the tile."""
+    tile, parts, split = _ranked_at(at, tiles, m, n, k, batch, nbytes, workers, whole)
+    return Cut(tiles[tile], parts, split)
+
+
+@lru_cache(maxsize=1024)
+def _ranked(
+    tiles: tuple[T, ...], m: int, n: int, k: int, batch: int, nbytes: int, workers: int, whole: bool
+) -> list[tuple[int, int, int]]:
+    """Of each cut the number of its tile, the parts and the split."""
+    found: list[tuple[float, int, Cut[T]]] = []
+    for number, tile in enumerate(tiles):
         blocks = -(-m // tile.rows) * -(-n // tile.cols) * batch * tile.cluster
         # Where there are blocks for all, cutting k only adds work. The blocks of a cluster share a part.
-        most = min(8 * workers // blocks, k // (8 * tile.depth * tile.cluster)) if blocks < 2 * workers and not whole else 1
+        few = blocks < 2 * workers and not whole
+        most = min(8 * workers // blocks, k // (8 * tile.depth * tile.cluster)) if few else 1
         filling = {min(rounds * workers // blocks, _PARTS[-1]) for rounds in range(1, _ROUNDS + 1)}
         splits = [
             round_up(-(-k // (parts * tile.cluster)), tile.depth)
@@ -176,9 +194,14 @@ def best_cuts(
             if 0 < parts <= max(1, most)
         ]
         cuts = [Cut(tile, -(-k // (split * tile.cluster)), split) for split in splits]
-        timed = [(_clocks(cut, blocks * cut.parts, m * n * batch * nbytes, workers), cut) for cut in cuts]
+        timed = [(_clocks(cut, blocks * cut.parts, m * n * batch * nbytes, workers), number, cut) for cut in cuts]
         found.append(min(timed, key=lambda t: t[0]))
-    return tuple(cut for _, cut in sorted(found, key=lambda t: t[0]))
+    return [(number, cut.parts, cut.split) for _, number, cut in sorted(found, key=lambda t: t[0])]
+
+
+@called_whole
+def _ranked_at(at: int, tiles: tuple[T, ...], m: int, n: int, *rest: Any) -> tuple[int, int, int]:
+    return _ranked(tiles, round_up(m, LEAST_SIDE), round_up(n, LEAST_SIDE), *rest)[at]
 
 
 def _clocks(cut: Cut[T], blocks: int, result_bytes: int, workers: int) -> float:
@@ -339,5 +362,5 @@ def late_args(launch: Launch) -> str:
 
 def check_extents(op: str, extents: Sequence[int]) -> None:
     """Kernels count in 32 bits, with room for one step beyond the end."""
-    if max(extents) >= _LARGEST - 1024:
+    if any(extent >= _LARGEST - 1024 for extent in extents):
         raise CompileError(f"[{op}] expected extents below 2^31 but got {max(extents)}; split the tensor")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-import numpy as np
-
 from pyflame.core.cached import cached_property
 from pyflame.core.device import Target
 from pyflame.core.shape import is_contiguous
-from pyflame.core.traced import Number, index, whole
+from pyflame.core.traced import whole
 from pyflame.ir import Node
 from pyflame.ir.graph import Graph
 from pyflame.ir.implementation import Table
@@ -206,26 +205,40 @@ class _Planner:
                 plan.donations[self.inputs[leaf]] = taken
 
     def place_scratch(self) -> None:
-        """Offsets in the arena: a buffer may lie where another lay that is no longer needed; big ones choose first."""
+        """Give scratch buffers their offsets in the arena."""
         plan = self.plan
         scratch = [i for i, b in enumerate(plan.buffers) if b.role == "scratch"]
-        plan.intermediate_bytes = sum(plan.buffers[i].nbytes for i in scratch)
-        traced = any(isinstance(plan.buffers[i].nbytes, Number) for i in scratch)
-        used = np.empty((2, len(scratch)), np.int64)  # first and last
-        placed = np.empty((2, len(scratch)), object if traced else np.int64)  # offset and end
-        for number, i in enumerate(sorted(scratch, key=lambda i: -plan.buffers[i].nbytes)):
-            size = -(-max(plan.buffers[i].nbytes, 1) // ALIGNMENT) * ALIGNMENT
-            first, last = self.first_use.get(i, 0), self.last_use.get(i, 0)
-            busy = ((used[0, :number] <= last) & (used[1, :number] >= first)).nonzero()[0]
-            busy = busy[placed[0, busy].argsort()]
-            begins, ends = placed[0, busy], np.maximum.accumulate(placed[1, busy])
-            offset = 0
-            if len(busy) and begins[0] < size:  # it lies behind others, in the first gap that is wide enough
-                gaps = (begins[1:] - ends[:-1] >= size).nonzero()[0]
-                offset = index(ends[gaps[0] if len(gaps) else -1])
+        sizes = [plan.buffers[i].nbytes for i in scratch]
+        plan.intermediate_bytes = sum(sizes)
+        uses = tuple([(self.first_use.get(i, 0), self.last_use.get(i, 0)) for i in scratch])
+        plan.arena_bytes, *offsets = _placed(uses, *sizes)
+        for i, offset in zip(scratch, offsets, strict=True):
             plan.buffers[i] = replace(plan.buffers[i], offset=offset)
-            used[:, number], placed[:, number] = (first, last), (offset, offset + size)
-            plan.arena_bytes = max(plan.arena_bytes, offset + size)
+
+
+@whole
+def _placed(uses: Sequence[tuple[int, int]], *sizes: int) -> tuple[int, ...]:
+    """The bytes of an arena and offsets in it: a buffer, with its first and last use, may lie where another lay that is
+    no longer needed. Big ones choose first.
+
+    >>> _placed([(0, 1), (1, 2), (2, 3)], 100, 64, 100)
+    (192, 0, 128, 0)
+    """
+    placed: list[tuple[int, int, int, int]] = []  # begin, end, first and last use: in the order of memory
+    offsets, arena = [0] * len(sizes), 0
+    for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        size = -(-max(sizes[i], 1) // ALIGNMENT) * ALIGNMENT
+        first, last = uses[i]
+        offset = 0
+        for begin, end, used, unused in placed:
+            if used <= last and unused >= first:
+                if begin - offset >= size:  # the first gap that is wide enough
+                    break
+                offset = max(offset, end)
+        offsets[i] = offset
+        insort(placed, (offset, offset + size, first, last))
+        arena = max(arena, offset + size)
+    return arena, *offsets
 
 
 def _same_layout(leaf: Node, node: Node) -> bool:

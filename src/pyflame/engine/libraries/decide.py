@@ -10,7 +10,7 @@ here.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -25,6 +25,7 @@ from pyflame.core.state import state
 from pyflame.core.traced import Number, Untraceable
 from pyflame.engine.libraries.calls import CudnnConvolutions, LtProducts, MiopenConvolutions, RocblasProducts
 from pyflame.engine.libraries.products import conv_of, gemm_of, lies_so, makes_gradients
+from pyflame.engine.libraries.sizes import has_many_sizes
 from pyflame.engine.libraries.trial import Trial, TrialBuffers, compile_ahead, verdict
 from pyflame.engine.libraries.tuner import Candidate, Choice, Key, Verdict, may_time, size_class, strides_class, tuner
 from pyflame.engine.libraries.variants import tried_variants, with_variant
@@ -170,6 +171,7 @@ def choose(plan: Draft, device: GpuDevice) -> dict[int, LibraryCall]:
     libraries = libraries_of(device)
     with device.ahead() as ahead:
         contests, begun = _contests(plan, device, libraries, ahead)
+        plan.measured = libraries.real and bool(contests)
         decided: list[tuple[Contest, Choice]] = []
         variants: dict[Key, list[Launch]] = {}
         for contest in contests:
@@ -181,7 +183,8 @@ def choose(plan: Draft, device: GpuDevice) -> dict[int, LibraryCall]:
         chosen = {c.number: (c.offers[x.name], _words(x)) for c, x in decided if x.name in c.offers}
         ways = {n: offer.way for n, (offer, _) in chosen.items()}
         if begun or any(variants.values()):
-            compile_ahead(device, ahead, [x for x in _uncontested(plan, ways) if id(x) not in begun])
+            rest = _settled(plan, {c.number for c in contests}, ways)
+            compile_ahead(device, ahead, [x for x in rest if id(x) not in begun])
         for contest, choice in decided:
             if contest.number not in chosen:
                 plan.launches[contest.number] = _own_launch(plan, contest, choice, device, libraries)
@@ -196,45 +199,54 @@ def choose(plan: Draft, device: GpuDevice) -> dict[int, LibraryCall]:
 def _contests(plan: Draft, device: GpuDevice, libraries: Libraries, ahead: Ahead) -> tuple[list[Contest], set[int]]:
     """All contests. Where libraries are tried out, kernels for that are begun to be compiled, and then the rest of the
     plan's: the identities of those launches."""
-    contests: dict[Key, list[Contest]] = {}
+    contests: dict[int, Contest] = {}
+    keys: set[Key] = set()
     behind: list[Launch] = []  # of products: what takes the compiler little
     opened = False
-    for number in range(len(plan.launches)):
-        contest = _contest(plan, number, device, libraries)
-        if contest is None:
+    for number in _contested(plan):
+        contest = contests[number] = _contest(plan, number, device, libraries)
+        if contest.key in keys:  # what the first one finds out decides it
             continue
-        if contest.key not in contests:
-            tried = _tried(plan, contest, device)
-            products = [x for x in tried if x.kernel.anchor is not None]
-            compile_ahead(device, ahead, products)
-            behind += [x for x in tried if x.kernel.anchor is None]
-            opened |= bool(tried)
-        contests.setdefault(contest.key, []).append(contest)
-    rest = _uncontested(plan, {}) if opened else []
+        keys.add(contest.key)
+        tried = _tried(plan, contest, device)
+        compile_ahead(device, ahead, [x for x in tried if x.kernel.anchor is not None])
+        behind += [x for x in tried if x.kernel.anchor is None]
+        opened |= bool(tried)
+    rest = _settled(plan, set(contests), {}) if opened else []
     compile_ahead(device, ahead, [*behind, *rest])
-    return sorted((c for same in contests.values() for c in same), key=lambda c: c.number), {id(x) for x in rest}
+    return list(contests.values()), {id(x) for x in rest}
 
 
-def _uncontested(plan: Draft, ways: Mapping[int, Way]) -> list[Launch]:
-    """The launches of a plan that nobody competes for, once it is divided."""
-    divided = plan.copy()
-    divide(divided, ways, _apart())
-    return [x for x in divided.launches if x.kernel.anchor is None or x.kernel.anchor.op.name not in CONTESTED]
+def _settled(plan: Draft, contested: Collection[int], ways: Mapping[int, Way]) -> list[Launch]:
+    """The kernels of a plan that nobody competes for, once it is divided."""
+    divided, open_now = plan.copy(), {id(plan.launches[n]) for n in contested}
+    products = set(divide(divided, ways, _apart()).values())
+    return [x for n, x in enumerate(divided.launches) if n not in products and id(x) not in open_now]
 
 
 def _apart() -> int:
     return APART if knobs.GRAPH_BRANCHES.integer() > 1 else 0
 
 
-def _contest(plan: Draft, number: int, device: GpuDevice, libraries: Libraries) -> Contest | None:
-    """Who competes for a launch; None where nobody does: then our own kernel does it as it is guessed to be best."""
+def _contested(plan: Draft) -> list[int]:
+    """The launches that others may do. Small ones of a plan that comes in many sizes are done by our own kernels as
+    these are guessed to be best."""
+    anchors = [x.kernel.anchor for x in plan.launches]
+    found = [number for number, anchor in enumerate(anchors) if anchor is not None and anchor.op.name in CONTESTED]
+    small = [number for number in found if plan.launches[number].flops < SMALL_FLOPS]
+    if state.many_sizes or (state.one_by_one and any(has_many_sizes(plan.launches[number]) for number in small)):
+        for number in small:
+            launch = plan.launches[number]
+            plan.launches[number] = replace(launch, why=f"{launch.why}; {_MANY_SIZES}")
+            found.remove(number)
+    return found
+
+
+def _contest(plan: Draft, number: int, device: GpuDevice, libraries: Libraries) -> Contest:
+    """Who competes for a launch."""
     launch = plan.launches[number]
-    op = launch.kernel.anchor.op.name if launch.kernel.anchor is not None else ""
-    if op not in CONTESTED:
-        return None
-    if state.many_sizes and launch.flops < SMALL_FLOPS:
-        plan.launches[number] = replace(launch, why=f"{launch.why}; {_MANY_SIZES}")
-        return None
+    assert launch.kernel.anchor is not None
+    op = launch.kernel.anchor.op.name
     if isinstance(launch.flops, Number):
         raise Untraceable
     asked = libraries.usable(op)
