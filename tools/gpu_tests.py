@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("folder", nargs="?", default=str(ROOT / "tests" / "gpu"))
     parser.add_argument("--seconds", type=float, default=220.0, help="the most that a part may take")
     parser.add_argument("--logs", type=Path, help="where to leave all that was printed")
-    parser.add_argument("--only", default="", metavar="WORDS", help="files whose names have one of these, behind commas")
+    parser.add_argument("--only", default="", metavar="WORDS", help="files with one of these in their names")
     options, args = parser.parse_known_args(argv)
     files = sorted(Path(options.folder).resolve().glob("test_*.py"))
     files = [file for file in files if any(word in file.stem for word in options.only.split(","))]

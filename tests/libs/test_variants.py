@@ -68,7 +68,7 @@ def test_the_guess_stays_where_nothing_may_be_timed(
 
 @dataclass
 class Compiled:
-    """How many kernels were compiled at once, each time: in the background, and while somebody waited for all of them."""
+    """How many kernels were compiled at once, each time: in the background, and by who asked for them."""
 
     ahead: list[int] = field(default_factory=list)
     waited: list[int] = field(default_factory=list)

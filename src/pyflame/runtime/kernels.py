@@ -1,8 +1,8 @@
 """Kernels by their text: compiled in batches, kept on disk and loaded once. What CPU and GPU compilers share.
 
 A plan's missing kernels are compiled in files of up to `batch` and in parallel: most of a small file's time goes into
-its headers. A small entry on disk per kernel names the library (a shared object, a code object) that holds it. Who knows
-early what will be asked for has it compiled in the background (`Ahead`).
+its headers. A small entry on disk per kernel names the library (a shared object, a code object) that holds it. Who
+knows early what will be asked for has it compiled in the background (`Ahead`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pyflame.core import knobs, trace
@@ -27,31 +30,45 @@ FEW, TURNS = 4, 4  # more cores than that find four files each, fewer one
 
 
 class Ahead:
-    """Compiles a table's kernels in the background, in the order in which they are added. Who asks the table for one that
-    is on its way waits for it; what does not compile is compiled again by who asks for it, and raises there."""
+    """Compiles a table's kernels in the background, in the order in which they are added. Who asks the table for one
+    that is on its way waits for it; what does not compile is compiled again by who asks for it, and raises there."""
 
     def __init__(self, table: KernelTable[Any]) -> None:
         self._table = table
         self._workers: ThreadPoolExecutor | None = None
+        self._files: deque[tuple[Future[None], Callable[[], None]]] = deque()
 
     def __enter__(self) -> Ahead:
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        while kind is not None and self._files:  # nobody wants the rest
+            self._files.popleft()[0].set_exception(kind())
         if self._workers is not None:
-            self._workers.shutdown(wait=False, cancel_futures=kind is not None)
+            self._workers.shutdown(wait=False)
 
-    def add(self, texts: Sequence[Text]) -> None:
-        """Begin with what is missing of these."""
-        self._table._begin(texts, self._start)
+    def add(self, texts: Sequence[Text], soon: bool = False) -> None:
+        """Begin with what is missing of these. `soon`: before all that waits."""
+        self._table._begin(texts, partial(self._start, soon))
 
-    def _start(self, work: Callable[..., None], *given: Any) -> Future[None]:
-        from concurrent.futures import ThreadPoolExecutor  # imported here: most programs find all in the cache
+    def _start(self, soon: bool, work: Callable[[], None]) -> Future[None]:
+        from concurrent.futures import Future, ThreadPoolExecutor  # imported here: most programs find all in the cache
 
         if self._workers is None:
             cores = len(os.sched_getaffinity(0))
             self._workers = ThreadPoolExecutor(max(cores - 1, min(cores, 2)))  # who adds has work of its own
-        return self._workers.submit(work, *given)
+        done: Future[None] = Future()
+        (self._files.appendleft if soon else self._files.append)((done, work))
+        self._workers.submit(self._next)
+        return done
+
+    def _next(self) -> None:
+        with suppress(IndexError):  # given up
+            done, work = self._files.popleft()
+            try:
+                done.set_result(work())
+            except BaseException as error:  # who asks for such a kernel compiles it, and says so
+                done.set_exception(error)
 
 
 class KernelTable(ABC, Generic[F]):
@@ -131,7 +148,7 @@ class KernelTable(ABC, Generic[F]):
                 return self._all(keys, texts)
 
     def ahead(self) -> Ahead:
-        """What compiles in the background, for a `with` statement: behind it that goes on, unless there was an error."""
+        """What compiles in the background, for a `with` statement: behind that too, unless there was an error."""
         return Ahead(self)
 
     def _begin(self, texts: Sequence[Text], start: Callable[..., Future[None]]) -> None:
@@ -142,10 +159,10 @@ class KernelTable(ABC, Generic[F]):
             missing = self._missing(list(wanted), list(wanted.values()))
             self._process = os.getpid()
             for batch in self._files(missing)[0] if missing else []:
-                self._coming.update(dict.fromkeys(batch, start(self._build_ahead, batch, missing)))
+                self._coming.update(dict.fromkeys(batch, start(partial(self._build_ahead, batch, missing))))
 
     def _build_ahead(self, batch: Sequence[str], missing: dict[str, Text]) -> None:
-        """Put a file on disk, where who asks for its kernels finds them: a library is not loaded while a graph is captured."""
+        """Put a file on disk, where who asks for kernels finds them: none are loaded while a graph is captured."""
         started = time.perf_counter()
         try:
             library, code = self._compile_batch(batch, missing)

@@ -10,7 +10,7 @@ here.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -171,23 +171,34 @@ def choose(plan: Draft, device: GpuDevice) -> dict[int, LibraryCall]:
     libraries = libraries_of(device)
     with device.ahead() as ahead:
         contests, begun = _contests(plan, device, libraries, ahead)
+        tried = bool(begun)
         plan.measured = libraries.real and bool(contests)
-        decided: list[tuple[Contest, Choice]] = []
-        variants: dict[Key, list[Launch]] = {}
+        chosen: dict[int, tuple[Offer, str]] = {}
+        own: dict[Key, list[tuple[Contest, Choice]]] = {}
         for contest in contests:
             choice = _decide(plan, contest, device)
-            decided.append((contest, choice))
-            if libraries.real and choice.name not in contest.offers and contest.key not in variants:
-                variants[contest.key] = tried_variants(plan, contest.number, device, contest.key)
-                compile_ahead(device, ahead, variants[contest.key])
-        chosen = {c.number: (c.offers[x.name], _words(x)) for c, x in decided if x.name in c.offers}
+            if choice.name in contest.offers:
+                chosen[contest.number] = contest.offers[choice.name], _words(choice)
+                continue
+            if libraries.real and contest.key not in own:
+                variants = tried_variants(plan, contest.number, device, contest.key)
+                compile_ahead(device, ahead, variants)
+                tried |= bool(variants)
+            own.setdefault(contest.key, []).append((contest, choice))
         ways = {n: offer.way for n, (offer, _) in chosen.items()}
-        if begun or any(variants.values()):
-            rest = _settled(plan, {c.number for c in contests}, ways)
-            compile_ahead(device, ahead, [x for x in rest if id(x) not in begun])
-        for contest, choice in decided:
-            if contest.number not in chosen:
+        if tried:
+            rest, known = _settled(plan, {c.number for c in contests}, ways), {id(x) for x in begun}
+            compile_ahead(device, ahead, [x for x in rest if id(x) not in known])
+        for alike in own.values():
+            for contest, choice in alike:
                 plan.launches[contest.number] = _own_launch(plan, contest, choice, device, libraries)
+            if tried:  # of one key, but what follows the product may differ
+                compile_ahead(device, ahead, [plan.launches[contest.number] for contest, _ in alike[1:]])
+    return _call(plan, chosen, ways)
+
+
+def _call(plan: Draft, chosen: Mapping[int, tuple[Offer, str]], ways: Mapping[int, Way]) -> dict[int, LibraryCall]:
+    """Divide a plan; gives the libraries' calls by launch."""
     calls = {}
     for number, product in divide(plan, ways, _apart()).items():
         offer, why = chosen[number]
@@ -196,12 +207,12 @@ def choose(plan: Draft, device: GpuDevice) -> dict[int, LibraryCall]:
     return calls
 
 
-def _contests(plan: Draft, device: GpuDevice, libraries: Libraries, ahead: Ahead) -> tuple[list[Contest], set[int]]:
-    """All contests. Where libraries are tried out, kernels for that are begun to be compiled, and then the rest of the
-    plan's: the identities of those launches."""
+def _contests(plan: Draft, device: GpuDevice, libraries: Libraries, ahead: Ahead) -> tuple[list[Contest], list[Launch]]:
+    """All contests. Where libraries are tried out, kernels for that are begun to be compiled, and behind them those
+    launches that nobody competes for, which are given too."""
     contests: dict[int, Contest] = {}
     keys: set[Key] = set()
-    behind: list[Launch] = []  # of products: what takes the compiler little
+    beside: list[Launch] = []  # of products: what takes the compiler little, and every trial waits for
     opened = False
     for number in _contested(plan):
         contest = contests[number] = _contest(plan, number, device, libraries)
@@ -210,11 +221,12 @@ def _contests(plan: Draft, device: GpuDevice, libraries: Libraries, ahead: Ahead
         keys.add(contest.key)
         tried = _tried(plan, contest, device)
         compile_ahead(device, ahead, [x for x in tried if x.kernel.anchor is not None])
-        behind += [x for x in tried if x.kernel.anchor is None]
+        beside += [x for x in tried if x.kernel.anchor is None]
         opened |= bool(tried)
+    compile_ahead(device, ahead, beside, soon=True)
     rest = _settled(plan, set(contests), {}) if opened else []
-    compile_ahead(device, ahead, [*behind, *rest])
-    return list(contests.values()), {id(x) for x in rest}
+    compile_ahead(device, ahead, rest)
+    return list(contests.values()), rest
 
 
 def _settled(plan: Draft, contested: Collection[int], ways: Mapping[int, Way]) -> list[Launch]:

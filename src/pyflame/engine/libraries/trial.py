@@ -186,10 +186,10 @@ class Trial:
         return median(taken)
 
 
-def compile_ahead(device: GpuDevice, ahead: Ahead, launches: Sequence[Launch]) -> None:
-    """Begin to compile the kernels of all these launches, so that trials of them find theirs."""
+def compile_ahead(device: GpuDevice, ahead: Ahead, launches: Sequence[Launch], soon: bool = False) -> None:
+    """Begin to compile the kernels of all these launches, so that trials of them find theirs. `soon`: first of all."""
     with suppress(CompileError):  # whoever needs that kernel compiles it again, and says so
-        ahead.add(gpu_texts(gpu_sources(launches, planned_target(device))))
+        ahead.add(gpu_texts(gpu_sources(launches, planned_target(device))), soon)
 
 
 def cold_bytes(plan: Draft, l2_bytes: int) -> int:

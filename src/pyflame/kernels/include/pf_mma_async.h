@@ -195,8 +195,8 @@ struct pf_quad {
   }
 };
 
-/* What multiplies: begin(a wave's first row and column, its layer), then multiply(sums, step in LDS). LATE: a step is still
- * read when that returns, until wait<N> has waited for all but the last N. publish() comes between the end of copies and
+/* What multiplies: begin(a wave's first row and column, its layer), then multiply(sums, step in LDS, what to do between two
+ * instructions). LATE: a step is still read when that returns, until wait<N> has waited for all but the last N. publish() comes between the end of copies and
  * the barrier after which they are multiplied. put(to, pitch, sums): those of a 16x16 as rows. */
 #if defined(PF_EMULATE)
 /* Tests on the host: the numbers where instructions find them. */
@@ -209,8 +209,9 @@ template <class K> struct pf_panels_plain {
     const typename K::stored *piece = (const typename K::stored *)(of + panels::place(panels::piece(line, k)));
     return K::load(piece[(ALONG_K ? k : line) % panels::EACH]);
   }
-  template <int DOWN, int ACROSS, class S>
-  PF_MEMBER void multiply(S (&at)[DOWN][ACROSS], const pf_piece *step) const {
+  template <int DOWN, int ACROSS, class S, class Between>
+  PF_MEMBER void multiply(S (&at)[DOWN][ACROSS], const pf_piece *step, const Between &between) const {
+    between();
     enum { SUMS = K::mma::SUMS };
     const pf_piece *b = step + pf_panels<K, K::ROWS, K::A_ALONG_K>::PARTS;
     for (int e = 0; e < DOWN * ACROSS * SUMS; e++) {
@@ -315,7 +316,8 @@ template <class K> struct pf_async_loop {
       PF_UNROLL
       for (int j = 0; j < ACROSS; j++) mma::clear(at[i][j]);
     }
-    /* What wgmma multiplies meanwhile is no matter of threads: then they do first what takes long. */
+    /* What wgmma multiplies meanwhile is no matter of threads: then they do first what takes long, and fetch behind its first
+     * instruction, since they wait for room to give the others. */
     enum { FIRST = by::LATE || (K::WGMMA && In::PREPARES) };
     int here = 0, next = AHEAD, half = AHEAD % 2;
     by work;
@@ -325,12 +327,17 @@ template <class K> struct pf_async_loop {
       pf_copies_wait<AHEAD - 1>();
       by::publish();
       pf_barrier();
-      if (FIRST) work.multiply(at, lds + here * STEP_PIECES);
-      if (k + AHEAD * DEPTH < end) in.copy(lds + next * STEP_PIECES, k + AHEAD * DEPTH, end, half);
+      const auto fetch = [&] {
+        if (k + AHEAD * DEPTH < end) in.copy(lds + next * STEP_PIECES, k + AHEAD * DEPTH, end, half);
+      };
+      if (FIRST)
+        work.multiply(at, lds + here * STEP_PIECES, fetch);
+      else
+        fetch();
       pf_copies_end();
       half ^= 1;
       if (In::PREPARES) in.prepare(k + (AHEAD + 1) * DEPTH, end, half);
-      if (!FIRST) work.multiply(at, lds + here * STEP_PIECES);
+      if (!FIRST) work.multiply(at, lds + here * STEP_PIECES, [] {});
       by::template wait<1>();
       here = here + 1 == K::STAGES ? 0 : here + 1;
       next = next + 1 == K::STAGES ? 0 : next + 1;
