@@ -30,7 +30,7 @@ FENCE = 4096  # bytes around each buffer that nobody may write
 FILL = 0xFF  # NaN as any float: what was not written is no number
 PERIOD = 262_139  # a prime: numbers that repeat so fall differently into each row of a matrix
 ROUNDS = 5
-SINGLE = 3  # runs by themselves before: another program on the GPU, or a slow host, may get in between one
+SINGLE = 3  # runs by themselves before: another program on the GPU may get in between one
 SECONDS = 1e-3  # of one round
 MOST = 50  # launches in a round
 FLOPS_OF_A_BYTE = 64  # of a launch that waits for memory, at most
@@ -158,12 +158,12 @@ class Trial:
         self._executable.launch(self._kernel_args)
 
     def seconds(self, best: float = math.inf) -> float:
-        """The median of several rounds on the GPU. A round is a graph, so that small launches do not time the host.
+        """The median of several rounds on the GPU. A round is a graph: nothing times the host, which also compiles.
 
         `best`: how long another takes. What is far behind gets no rounds, but the best of a few single runs.
         """
         self.start()
-        once = max(min(_timed(self.device, self.start) for _ in range(SINGLE)), 1e-7)
+        once = max(min(self._times((self.start,), 1, SINGLE)), 1e-7)
         if once > HOPELESS * best + LATE:
             return once
         repeats = max(1, min(MOST, int(SECONDS / once)))
@@ -175,15 +175,21 @@ class Trial:
 
     def _round(self, work: Sequence[Callable[[], None]], repeats: int, most: float = math.inf) -> float:
         """The time of all these, once. More than `most` need not be known well."""
+        return median(self._times(work, repeats, ROUNDS, most))
+
+    def _times(
+        self, work: Sequence[Callable[[], None]], repeats: int, rounds: int, most: float = math.inf
+    ) -> list[float]:
+        """Those of rounds, as a share of one."""
         with self.device.capture() as graph:
             for _ in range(repeats):
                 for part in work:
                     part()
         graph.replay()
         taken: list[float] = []
-        while len(taken) < ROUNDS and min(taken, default=0.0) <= most:
+        while len(taken) < rounds and min(taken, default=0.0) <= most:
             taken.append(_timed(self.device, graph.replay) / repeats)
-        return median(taken)
+        return taken
 
 
 def compile_ahead(device: GpuDevice, ahead: Ahead, launches: Sequence[Launch], soon: bool = False) -> None:
