@@ -1,8 +1,8 @@
 /* Batched matrix multiplication of 16-bit floats on NVIDIA's GPUs, sm_80 and newer: matmul.hip's arguments and epilogue,
  * and pf_mma_async.h, for operands that lie in aligned vectors along k or across lines.
  *
- * Few tiles of a long k are cut into parts for a cluster of blocks, where a GPU has those: their sums meet in LDS, and
- * nobody adds them in a second launch.
+ * Few tiles of a long k are cut into parts for a cluster of blocks, where a GPU has those: their sums meet in LDS. A second
+ * launch adds only what several clusters have of a tile.
  */
 #ifndef PF_MATMUL_ASYNC_HIP
 #define PF_MATMUL_ASYNC_HIP

@@ -65,7 +65,7 @@ LAYER_EPILOGUE = EpilogueSlot(lambda launch: (0, len(launch.kernel.loops[0]) - 1
 
 
 class Tiling(Protocol):
-    """A block's tile of outputs, and the k of one step. `cluster`: blocks that share the tile's k."""
+    """A block's tile of outputs, and the k of one step. `cluster`: blocks that share a part of the tile's k."""
 
     @property
     def rows(self) -> int: ...
@@ -128,7 +128,7 @@ TILES = {
 
 @dataclass(frozen=True)
 class Cut(Generic[T]):
-    """A tile and how k is cut: `parts` partial sums over `split` of it each.
+    """A tile and how k is cut: `parts` partial sums, each over `split` of it for every block of a cluster.
 
     `halves`: of how many tiles, the last ones, each half is a block of its own.
     """
