@@ -1,9 +1,11 @@
-"""Calls of jitted functions by rows (transform/jitted_call.py): whether one is, and what it gives."""
+"""Calls of jitted functions by rows (transform/jitted_call.py), and evaluations by rows (engine/known.py): whether one
+is, and what it gives."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from pyflame.engine import known, native
 from pyflame.transform import jitted_call
 from pyflame.transform.jitted_call import MISSED
 
@@ -24,3 +26,18 @@ def in_python(monkeypatch: Any) -> None:
     """Have no rows, as without a compiler or without the GIL."""
     monkeypatch.setattr(jitted_call, "_call", None)  # of all functions
     monkeypatch.setattr(jitted_call.native, "caller_of", lambda *_: None)
+
+
+def said_of_each(monkeypatch: Any) -> list[int]:
+    """What C says of each evaluation from now on."""
+    native.load()
+    in_c, out = known.in_c, []
+    assert in_c is not None
+
+    def noted(*args: Any) -> int:
+        out.append(in_c(*args))
+        return out[-1]
+
+    monkeypatch.setattr(known, "in_c", noted)
+    monkeypatch.setattr("pyflame.engine.evaluate.misses.count", 0)
+    return out

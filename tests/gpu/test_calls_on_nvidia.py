@@ -14,6 +14,7 @@ from pyflame.engine import known
 from pyflame.engine.devices import get_device
 from pyflame.tensor import Tensor
 from tests.gpu.nvidia import absent
+from tests.rows import said_of_each
 from tests.unit.test_known import PROGRAMS, _joined, _written
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("on_cuda")]
@@ -30,19 +31,7 @@ def on_cuda() -> Any:
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What C says of each evaluation."""
-    out: list[int] = []
-    pf.eval(pf.ones(2) + 1.0)  # the first plan has C compiled
-    in_c = known.in_c
-    assert in_c is not None
-
-    def noted(*args: Any) -> int:
-        out.append(in_c(*args))
-        return out[-1]
-
-    monkeypatch.setattr(known, "in_c", noted)
-    monkeypatch.setattr("pyflame.engine.evaluate.misses.count", 0)
-    return out
+    return said_of_each(monkeypatch)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

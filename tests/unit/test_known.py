@@ -17,30 +17,20 @@ import pytest
 
 import pyflame as pf
 from pyflame.core.trace import Recording
-from pyflame.engine import known, native, views
+from pyflame.engine import known, views
 from pyflame.engine.devices import cpu
 from pyflame.engine.evaluate import clear_plans, plan_stats
 from pyflame.engine.ownership import reliable
 from pyflame.ir import OPS, opdef
 from pyflame.tensor import Tensor
+from tests.rows import said_of_each
 
 
 @pytest.fixture(autouse=True)
 def said(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What C says of each evaluation."""
     if not reliable():
         pytest.skip("without the GIL it stays in Python")
-    native.load()
-    in_c, out = known.in_c, []
-    assert in_c is not None
-
-    def noted(*args: Any) -> int:
-        out.append(in_c(*args))
-        return out[-1]
-
-    monkeypatch.setattr(known, "in_c", noted)
-    monkeypatch.setattr("pyflame.engine.evaluate.misses.count", 0)  # C is asked each time
-    return out
+    return said_of_each(monkeypatch)
 
 
 def _data() -> Tensor:

@@ -18,6 +18,7 @@ from pyflame.runtime.gpu.driver import address_of
 from pyflame.tensor import Tensor
 from tests import emulated
 from tests.emulated import EmulatedDriver, emulated_device
+from tests.rows import said_of_each
 from tests.unit.test_known import PROGRAMS, _parts
 
 NAME = DeviceId("rocm", 43)
@@ -42,16 +43,7 @@ def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What C says of each evaluation."""
-    in_c, out = known.in_c, []
-    assert in_c is not None
-
-    def noted(*args: Any) -> int:
-        out.append(in_c(*args))
-        return out[-1]
-
-    monkeypatch.setattr(known, "in_c", noted)
-    return out
+    return said_of_each(monkeypatch)
 
 
 def on_gpu(values: Any) -> Tensor:
@@ -183,6 +175,23 @@ def test_a_value_is_fetched_without_a_plan(driver: EmulatedDriver) -> None:
     for dtype in (pf.bfloat16, pf.float16, pf.int8, pf.bool, pf.complex64, pf.float64, pf.int64):
         assert pf.ones(1, dtype=dtype).item() == 1
     assert (x[0] > 0)[0].item() is True
+
+
+def test_whole_numbers_made_of_one_and_constants_take_no_kernel(driver: EmulatedDriver) -> None:
+    x, small = pf.arange(8) * 3, pf.tensor([100, 7], dtype=pf.int8) + 0
+    pf.eval(x, small)
+    before = driver.launches
+    assert [(x[2] + 32).item(), ((x[3] - 1) * 5).item(), x.reshape(2, 4)[1, 1].item(), int(9 - 2 * x[1])] == [
+        38,
+        40,
+        15,
+        3,
+    ]
+    assert (small[0] + 100).item() == -56  # it wraps as a kernel's does
+    assert driver.launches == before
+    ends = [pf.arange(100)[i : i + 2].tolist() for i in x[:3]]
+    assert ends == [[0, 1], [3, 4], [6, 7]]
+    assert [(x[2] * x[1]).item(), (x[1] * 0.5).item(), (x[1] / 2).item()] == [18, 1.5, 1.5]
 
 
 def test_few_bytes_are_sent_and_fetched_side_by_side(driver: EmulatedDriver) -> None:

@@ -163,9 +163,34 @@ def _normed(n: int) -> tuple[pf.Tensor, Array]:
 
 
 Program = Callable[[int], tuple[pf.Tensor, Array]]
+
+
+def _moments(n: int) -> tuple[pf.Tensor, Array]:
+    """What is divided by a number of elements, and a place that is one."""
+    x = _numbers(n + 2, 6)
+    y = pf.tensor(x)
+    unit = (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5)
+    parts = [
+        y.var(0),
+        y.std(0, correction=0),
+        y.argmax(0).float(),
+        pf.nn.functional.batch_norm(y, None, None, training=True)[1],
+    ]
+    return pf.stack(parts), np.stack([x.var(0, ddof=1), x.std(0), x.argmax(0), unit[1]])
+
+
+def _images(n: int) -> tuple[pf.Tensor, Array]:
+    """Of any size: a norm of groups of channels, and a pooling of windows of one."""
+    x = _numbers(2, 6, n + 2, 3)
+    groups = x.reshape(2, 3, -1)
+    unit = (groups - groups.mean(-1, keepdims=True)) / np.sqrt(groups.var(-1, keepdims=True) + 1e-5)
+    y = pf.nn.functional.group_norm(pf.tensor(x), 3)
+    return y.argmin(2) + y[:, :, 0], unit.reshape(x.shape).argmin(2) + unit.reshape(x.shape)[:, :, 0]
+
+
 PROGRAMS: list[Program] = [
     _chain, _rows, _sums, _along, _products, _inner, _batches, _joined, _gathered, _sliced, _sorted, _written,
-    _attended, _normed,
+    _attended, _normed, _moments, _images,
 ]  # fmt: skip
 
 

@@ -176,6 +176,14 @@ def index(value: Any) -> Any:
     return value if isinstance(value, Number) else operator.index(value)
 
 
+def real(value: Any) -> float:
+    """`float`, which leaves traced numbers traced."""
+    if not isinstance(value, Number):
+        return float(value)
+    made: Any = value.trace.made(type(value), float(value.value), f"float({value.name})", (value.name,))
+    return made  # type: ignore[no-any-return]
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 

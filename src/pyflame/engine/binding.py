@@ -75,7 +75,7 @@ class Slots:
         self.views = self._views({self.slot_of[n] for n, _ in outputs})
         kinds = "".join("d" if is_float else "q" for _, _, is_float in plan.uniforms)
         self._pack = struct.Struct("=" + kinds).pack
-        self.uniforms = [(source == "slot", v) for source, v, _ in plan.uniforms]
+        self.uniforms = tuple([(source == "slot", v) for source, v, _ in plan.uniforms])
 
     def _views(self, left: set[int]) -> list[View]:
         """Where the plan's outputs lie. `left`: slots of outputs."""
@@ -123,13 +123,15 @@ class Binding(Slots):
         """All that may differ in a plan for other extents."""
         by_position = tuple(self.sizes.values()), tuple(self.input_bytes.values())
         own = tuple(self._own_sizes), tuple(self._scratch.values())
-        return self.arena_bytes, self.scratch_bytes, tuple(self.output_sizes), tuple(self.views), by_position, own
+        sizes = self.arena_bytes, self.scratch_bytes, tuple(self.output_sizes), by_position, own
+        return sizes, tuple(self.views), self.uniforms
 
     def with_numbers(self, plan: Plan, numbers: tuple[Any, ...]) -> Binding:
         """The same for a plan of other extents."""
         out = twin(self)
         out.plan = plan
-        out.arena_bytes, out.scratch_bytes, out.output_sizes, out.views, (sizes, input_bytes), (own, scratch) = numbers
+        places, out.views, out.uniforms = numbers
+        out.arena_bytes, out.scratch_bytes, out.output_sizes, (sizes, input_bytes), (own, scratch) = places
         out.sizes = dict(zip(self.sizes, sizes, strict=True))
         out.input_bytes = dict(zip(self.input_bytes, input_bytes, strict=True))
         out._own_sizes, out._scratch = own, dict(zip(self._scratch, scratch, strict=True))

@@ -10,7 +10,6 @@ is the launch's scratch, and they go to the same stream in the same order.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -59,7 +58,6 @@ class GpuRunner:
         self._records: dict[tuple[Any, ...], Storage] = {}  # of errors, by stream and the lines that may have made one
         layout = layout or GpuLayout(plan, device)
         binding = self.binding = layout.binding
-        self._arena = binding.arena
         self.scratch_bytes = binding.scratch_bytes
         self._sizes = [binding.arena_bytes, self.scratch_bytes, 8 * len(plan.uniforms)]
         self._starts = [0]
@@ -100,21 +98,21 @@ class GpuRunner:
         The caller keeps that memory until the stream has come to the end of the run. `replayed` may do without
         launches, where it is told of places and arguments that it has met before.
         """
-        if not self._start_at(places, constants, False, lines, replayed):
+        if not self.start_at(places, constants, lines, replayed=replayed):
             self._unaligned().run_at(places, constants, lines)
 
     def _start(self, held: Held, constants: Sequence[Any], timed: bool, lines: Sequence[str]) -> list[Value]:
-        if not self._start_at(addresses(held), constants, timed, lines):
+        if not self.start_at(addresses(held), constants, lines, timed):
             other = self._unaligned()
             return other._start(other.binding.rehold(held), constants, timed, lines)
         return self.binding.outputs(held)
 
-    def _start_at(
+    def start_at(
         self,
         slots: list[int],
         constants: Sequence[Any],
-        timed: bool,
         lines: Sequence[str],
+        timed: bool = False,
         replayed: Replayed | None = None,
     ) -> bool:
         """Give the launches to the device, unless `replayed` has done so; False where memory misses the alignment that
@@ -127,7 +125,8 @@ class GpuRunner:
         record = self.record(lines) if plan.checks else None
         at[3] = record.address if record is not None else 0
         if plan.uniforms:
-            uniforms = self._uniforms(constants) if replayed is None else self._uniforms_in_place(constants)
+            send = self.sent if replayed is None else self._sent_in_place
+            uniforms = send(self.binding.pack_uniforms(constants))
             at[2] = uniforms.address
         places = (*slots, *at)
         kernel_args = self._known.get(places)
@@ -162,10 +161,6 @@ class GpuRunner:
         except BaseException:
             self.device.zero(record.address, ERROR_BYTES)
             raise
-
-    def started(self, places: list[int], constants: Sequence[Any], lines: Sequence[str]) -> bool:
-        """Start the plan on inputs and outputs at these places, for C; False where that is left to `run`."""
-        return self._start_at(places, constants, False, lines)
 
     def known_row(self, sigs: tuple[int, ...]) -> tuple[Any, ...] | None:
         """What gpu_run.c must know of the plan, whose results have these signatures."""
@@ -216,15 +211,11 @@ class GpuRunner:
         """Of each argument its slot, what is added to that slot's place, and what the sum is a multiple of."""
         return self._slots.tobytes(), self._constants.tobytes(), self._alignment.tobytes()
 
-    def _uniforms(self, constants: Sequence[Any]) -> Any:
+    def sent(self, packed: bytes) -> Any:
         """Memory of the device with these uniforms, which is theirs while somebody holds it.
 
         They are sent once: most runs have those of the run before.
         """
-        return self.sent(self.binding.pack_uniforms(constants))
-
-    def sent(self, packed: bytes) -> Any:
-        """Memory of the device with these uniforms, which is theirs while somebody holds it. They are sent once."""
         key = (self.device.chosen.handle, packed)
         block = self._sent.get(key)
         if block is None:
@@ -233,9 +224,9 @@ class GpuRunner:
             _keep(self._sent, key, block, MAX_SENT)
         return block
 
-    def _uniforms_in_place(self, constants: Sequence[Any]) -> Any:
+    def _sent_in_place(self, packed: bytes) -> Any:
         """The same at a place of their own, for graphs, which have it inside. Runs are in the stream's order."""
-        packed, (sent, block) = self.binding.pack_uniforms(constants), self._staying
+        sent, block = self._staying
         block = self.device.allocate(len(packed)) if block is None else block
         if packed != sent:
             self._staying = b"", block  # whatever comes between
@@ -316,7 +307,7 @@ class GpuRunner:
     def _unaligned(self) -> GpuRunner:
         if self._other is None:
             sources = gpu_sources(self.plan.launches, self._target, aligned=False)
-            self._other = GpuRunner(replace(self.plan, sources=tuple(sources)), self.device, aligned=False)
+            self._other = GpuRunner(self.plan.by(sources), self.device, aligned=False)
             self._other.seconds = self.seconds
         return self._other
 

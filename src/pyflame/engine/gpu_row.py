@@ -36,7 +36,7 @@ def gpu_row(runner: GpuRunner, runs: Sequence[Any], sigs: tuple[int, ...]) -> tu
     pool = device.pool
     classes, take = tuple(map(pool.size_class, sizes)), partial(pool.take_all, stream=device.chosen.handle)
     guards = device, "forked", False, device, "fault", None, pool, "captures", 0
-    return words, classes, sigs, binding.strides, take, runner, guards, runner.started, launches
+    return words, classes, sigs, binding.strides, take, runner, guards, runner.start_at, launches
 
 
 def _launches(runner: GpuRunner, runs: Sequence[Any]) -> tuple[Any, ...] | None:

@@ -9,6 +9,8 @@ enum { RECORD_OF = STAGE + 1, WATCH };
 
 typedef int (*launch_kernel)(intptr_t function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned lds,
                              intptr_t stream, void **arguments, void **more);
+typedef int (*copy_bytes)(intptr_t to, intptr_t from, size_t bytes, intptr_t stream);
+typedef int (*use_handle)(intptr_t handle); /* a stream to wait for, or a context to make current */
 typedef struct {
   int64_t function, grid[3], block[3], lds, first;
 } kernel; /* `first`: of its arguments */
@@ -90,7 +92,8 @@ static int give_all(object *launches, const int64_t *arguments, void **places) {
     if (stages[i].kernels) status = give_kernels(d, next, stages[i].kernels, places);
     if (status <= 0 || stages[i].library < 0) continue;
     object *numbers = list_of(arguments + stages[i].first, stages[i].count);
-    object *started = numbers ? PyObject_CallFunctionObjArgs(item(item(launches, LIBRARIES), stages[i].library), numbers, NULL) : NULL;
+    object *library = item(item(launches, LIBRARIES), stages[i].library);
+    object *started = numbers ? PyObject_CallFunctionObjArgs(library, numbers, NULL) : NULL;
     if (!started) status = -1;
     Py_DecRef(numbers);
     Py_DecRef(started);
@@ -114,7 +117,7 @@ static int send_uniforms(const bound *b, const driver *d, object *stage, int64_t
   if (!staged) return -1;
   const int64_t from = PyLong_AsLongLong(item(staged, 1));
   memcpy((void *)(intptr_t)from, b->call + SLOT + b->p->slots, (size_t)bytes);
-  const int failed = ((int (*)(intptr_t, intptr_t, size_t, intptr_t))(uintptr_t)d->copy)(to, from, (size_t)bytes, d->stream);
+  const int failed = ((copy_bytes)(uintptr_t)d->copy)(to, from, (size_t)bytes, d->stream);
   Py_DecRef(staged);
   return failed ? LEFT_TO_PYTHON : RAN;
 }
@@ -124,7 +127,7 @@ static int bind_own(const bound *b, object *launches, object *lines, object **re
   const driver *d = (const driver *)words(item(launches, DRIVER));
   int64_t *own = b->call + SLOT + b->p->inputs + b->p->outputs;
   object *fixed = item(launches, FIXED_UNIFORMS), *record_of = item(launches, RECORD_OF);
-  if (((int (*)(intptr_t))(uintptr_t)d->use)((intptr_t)d->context)) return LEFT_TO_PYTHON;
+  if (((use_handle)(uintptr_t)d->use)(d->context)) return LEFT_TO_PYTHON;
   own[UNIFORMS] = fixed != py.none ? address_of(fixed) : own[ARENA] + d->uniforms;
   own[RECORD] = 0;
   if (record_of != py.none) {
@@ -138,15 +141,15 @@ static int bind_own(const bound *b, object *launches, object *lines, object **re
 
 /* Give all launches from here. No bytecode runs between the look at the arguments and the first library's call. */
 static int start_here(const bound *b, const attempt *a, object *launches) {
-  int64_t *places = b->call + SLOT;
   object *record = NULL, *lines = lines_of(&a->w);
-  int status = lines ? bind_own(b, launches, lines, &record) : -1;
   const size count = count_of_words(item(launches, GPU_ADDED));
+  int status = lines ? bind_own(b, launches, lines, &record) : -1;
   int64_t *arguments = malloc((size_t)(count + 1) * (sizeof *arguments + sizeof(void *)));
   void **at = (void **)(arguments + count);
   if (!arguments) PyErr_NoMemory(), status = -1;
   if (status > 0)
-    status = put_places(arguments, places, item(launches, GPU_SLOTS), item(launches, GPU_ADDED), item(launches, GPU_MULTIPLES));
+    status = put_places(arguments, b->call + SLOT, item(launches, GPU_SLOTS), item(launches, GPU_ADDED),
+                        item(launches, GPU_MULTIPLES));
   if (status > 0) status = call_python(item(launches, REMEMBER), item(launches, NAMES), NULL);
   for (size i = 0; status > 0 && i < count; i++) at[i] = arguments + i;
   if (status > 0) status = give_all(launches, arguments, at);
@@ -166,8 +169,8 @@ static int run_on_gpu(attempt *a, object *known, object *const *values, object *
   object *launches = item(known, GPU_LAUNCHES);
   int status = bind_uniforms(&b, numbers, count, NULL);
   if (status > 0) status = bind_memory(&b, values, item(known, GPU_MEMORY), NULL);
-  if (status > 0)
-    status = launches == py.none ? start_in_python(&b, a, item(known, GPU_START), numbers, count) : start_here(&b, a, launches);
+  if (status > 0 && launches != py.none) status = start_here(&b, a, launches);
+  else if (status > 0) status = start_in_python(&b, a, item(known, GPU_START), numbers, count);
   if (status > 0) status = take_results(&b, a, outputs, item(known, GPU_SIGS), item(known, GPU_STRIDES));
   end_run(&b);
   return status;
@@ -180,9 +183,9 @@ static object *fetch(object *self, object *const *args, size count) {
   const int64_t to = PyLong_AsLongLong(args[1]), from = PyLong_AsLongLong(args[2]), bytes = PyLong_AsLongLong(args[3]);
   if (PyErr_Occurred()) return NULL;
   void *thread = PyEval_SaveThread();
-  int failed = ((int (*)(intptr_t))(uintptr_t)d->use)((intptr_t)d->context);
-  failed = failed || ((int (*)(intptr_t, intptr_t, size_t, intptr_t))(uintptr_t)d->fetch)(to, from, (size_t)bytes, d->stream);
-  failed = failed || ((int (*)(intptr_t))(uintptr_t)d->wait)(d->stream);
+  int failed = ((use_handle)(uintptr_t)d->use)(d->context);
+  failed = failed || ((copy_bytes)(uintptr_t)d->fetch)(to, from, (size_t)bytes, d->stream);
+  failed = failed || ((use_handle)(uintptr_t)d->wait)(d->stream);
   PyEval_RestoreThread(thread);
   object *out = failed ? py.false : py.true;
   Py_IncRef(out);

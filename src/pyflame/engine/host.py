@@ -90,20 +90,41 @@ def _computed(node: Node, deep: int) -> Any:
 
 
 def fetched(node: Node) -> Any:
-    """The value of a Node with one element that lies in a GPU's memory, as a Python number; None for other dtypes."""
-    kind, device = _TYPES.get(node.meta.dtype), get_device(node.meta.device or CPU)
-    if kind is None or device.gpu is None:
+    """The value of a Node with one element in a GPU's memory, or of a whole number that is made of one; None where a
+    kernel must compute it, and for other dtypes."""
+    device = get_device(node.meta.device or CPU)
+    if (gpu := device.gpu) is None:
         return None
     with device.lock:  # a plan may be turning it into a leaf
-        value: Any = node.data
-    there, gpu = kind(), device.gpu
+        element, steps = _steps(node)
+        kind, value = _TYPES.get(element.meta.dtype), view_of_memory(element)
+    if kind is None or value is None:
+        return None
+    there = kind()
     place = ctypes.addressof(there), value.address, ctypes.sizeof(there)
     calls = None if fetch_in_c is None else gpu.direct_calls
     if calls is None or not fetch_in_c(calls, *place):  # type: ignore[misc]
         gpu.download(*place)
     else:
         gpu.check()
-    return there.value
+    found = there.value
+    for compute, left, right in reversed(steps):
+        numbers = (n.data if n.op.kind == CONST else found for n in (left, right))
+        found = wrap_int(compute(*numbers), element.meta.dtype)
+    return found
+
+
+def _steps(node: Node) -> tuple[Node, list[tuple[Callable[[int, int], int], Node, Node]]]:
+    """What a whole number is made of with a few constants, and the steps from there, the last one first."""
+    steps: list[tuple[Callable[[int, int], int], Node, Node]] = []
+    while (compute := _WHOLE.get(node.op)) and node.meta.dtype.is_int and len(steps) < _DEEP:
+        left, right = node.srcs
+        source = left if right.op.kind == CONST else right
+        if (left.op.kind == CONST) == (right.op.kind == CONST) or source.meta.dtype is not node.meta.dtype:
+            break
+        steps.append((compute, left, right))
+        node = source
+    return node, steps
 
 
 def joined(node: Node) -> Value | None:

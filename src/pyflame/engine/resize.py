@@ -194,8 +194,9 @@ def _frame(values: tuple[Any, ...], numbers: list[int]) -> tuple[Any, ...]:
         if kind is int:
             numbers.append(value)
             out.append(int)
-        elif kind in _TUPLES:
-            out.append(_frame(value, numbers))
+        elif isinstance(value, tuple):
+            inside = _frame(value, numbers)
+            out.append(inside if kind in _TUPLES else (kind, inside))
         else:
             out.append(repr(value) if kind is float or kind is bool else value)
     return tuple(out)
@@ -206,7 +207,10 @@ def _filled(value: Any, numbers: Iterator[Any]) -> Any:
     kind = type(value)
     if kind is int:
         return next(numbers)
-    return tuple([_filled(v, numbers) for v in value]) if kind in _TUPLES else value
+    if not isinstance(value, tuple):
+        return value
+    filled = [_filled(v, numbers) for v in value]
+    return tuple(filled) if kind in _TUPLES else kind(*filled)
 
 
 def _with_numbers(graph: PendingGraph, numbers: Iterator[Any]) -> PendingGraph:
@@ -240,7 +244,7 @@ def _renumber(node: Node, shape: tuple[Any, ...], attrs: tuple[Any, ...], stride
 
 
 def _traced_in(value: Any) -> bool:
-    return isinstance(value, Number) or (type(value) is tuple and any(_traced_in(v) for v in value))
+    return isinstance(value, Number) or (isinstance(value, tuple) and any(_traced_in(v) for v in value))
 
 
 class TracedPlan:
@@ -270,8 +274,8 @@ class TracedPlan:
         self._like = {name: value for name, value in vars(self._plan).items() if name not in _LATER}
         self._layout = layout_of(self._plan, device)
         self._trace = trace.ended()
-        sizes = self._plan.arena_bytes, self._plan.intermediate_bytes
-        self._again = self._trace.function((self._layout.numbers(), sizes))
+        told = tuple([getattr(self._plan, name) for name in _TOLD])
+        self._again = self._trace.function((self._layout.numbers(), told))
         self._plan_again: Callable[[Sequence[int]], Plan] | None = None
 
     def gives(self, plan: Plan, numbers: Numbers) -> bool:
@@ -296,8 +300,8 @@ class TracedPlan:
         found = self._again(values)
         if found is None:
             return None
-        layout, sizes = found
-        return self._layout.with_numbers(_LaterPlan(self, self._like, values, sizes), layout)
+        layout, told = found
+        return self._layout.with_numbers(_LaterPlan(self, self._like, values, told), layout)
 
     def plan(self, values: Sequence[int]) -> Plan:
         """All of the plan for these values, of which it is known that they fit."""
@@ -307,6 +311,7 @@ class TracedPlan:
 
 
 _LATER = ("buffers", "launches", "sources", "outputs")
+_TOLD = ("arena_bytes", "intermediate_bytes", "uniforms")
 
 
 class _LaterPlan(Plan):

@@ -32,7 +32,7 @@ from pyflame.core.errors import DTypeError, type_name
 from pyflame.core.parameters import parameters, positional
 from pyflame.core.shape import broadcast_shapes
 from pyflame.core.state import state
-from pyflame.core.traced import Number
+from pyflame.core.traced import Number, real
 from pyflame.ir.node import NODES, Meta, Node
 from pyflame.ir.opdef import CONST, ELEMENTWISE, INLINE, OPS, OpDef, Rule, apply, register, signature
 
@@ -66,11 +66,11 @@ def const(value: float | int | bool | complex, dtype: DType) -> Node:
         meta = Meta((), dtype, None)
         found = _const_sigs[dtype] = (meta, signature("const", meta))
     if dtype.is_float:
-        value = float(value)  # type: ignore[arg-type]
+        value = value if type(value) is float else real(value)
     elif dtype is bool_:
         value = bool(value)
     else:
-        value = wrap_int(int(value), dtype)  # type: ignore[arg-type]
+        value = wrap_int(value if type(value) is int or _is_whole(value) else int(value), dtype)  # type: ignore[arg-type]
     return NODES.new(OPS["const"], (), (), found[0], found[1], value)  # type: ignore[no-any-return]
 
 
@@ -79,6 +79,11 @@ def wrap_int(value: int, dtype: DType) -> int:
     bits = dtype.itemsize * 8
     value &= (1 << bits) - 1
     return value - (1 << bits) if dtype.is_signed and value >> (bits - 1) else value
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether it is a traced integer: what is made of shapes while a plan is traced is data of the plan too."""
+    return isinstance(value, Number) and type(value.value) is int
 
 
 def as_signed(value: Any) -> Any:
@@ -100,7 +105,7 @@ def as_number(value: Any) -> Any:
     if isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, Number):
-        return value.fixed()  # values are data of a plan
+        return value.fixed()
     if is_complex_number(value):
         return complex(value)
     if isinstance(value, numbers.Integral):
@@ -126,7 +131,7 @@ def common_dtype(op: str, args: tuple[Any, ...]) -> DType:
             have = ranked[level]
             ranked[level] = arg.meta.dtype if have is None else promote_types(have, arg.meta.dtype)
         elif is_number(arg) or is_complex_number(arg):
-            scalars.append(as_number(arg))
+            scalars.append(arg.value if isinstance(arg, Number) else as_number(arg))
         else:
             raise DTypeError(
                 f"[{op}] expected tensors or numbers but got {type_name(arg)} {arg!r}; wrap it in pf.tensor(...)"
@@ -168,7 +173,8 @@ def as_node(value: Any, dtype: DType) -> Node:
         return cast(value, dtype)
     if not is_number(value) and not (dtype.is_complex and is_complex_number(value)):
         raise DTypeError(f"[tensor] expected a tensor or a number but got {type_name(value)} {value!r}")
-    return const(as_number(value), dtype)
+    traced: Any = value if isinstance(value, Number) else None
+    return const(as_number(value) if traced is None else traced, dtype)
 
 
 def _result_float(op: str, dtype: DType) -> DType:

@@ -131,7 +131,8 @@ template <class K> struct pf_conv {
   /* Bits of all taps or pixels along one more axis, of `places` that lie `so_far` bits apart: of those found so far, for
    * each place first + n * by inside of x. These are neighbours, from `low` up to `high`. */
   PF_FN uint32_t meeting(pf_late_args axis, uint32_t bits, int &so_far, int first, int by, int places) {
-    int low = first < 0 ? -first : 0, high = pf_most((int)axis[PF_AXIS_SIZE] - first, 0);
+    int low = first < 0 ? -first : 0, high = (int)axis[PF_AXIS_SIZE] - first;
+    high = high < 0 ? 0 : high;
     if (by != 1) low = (low + by - 1) / by, high = (high + by - 1) / by;
     low *= so_far, high = pf_least(high, places) * so_far;
     so_far *= places;

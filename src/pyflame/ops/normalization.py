@@ -15,6 +15,7 @@ import numpy as np
 from pyflame.core.dtype import DType
 from pyflame.core.errors import ArgumentError, ShapeError
 from pyflame.core.shape import Shape, keep_axes
+from pyflame.core.traced import real
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, primitive
 from pyflame.ir.opdef import COMPOSITE
 from pyflame.ops.base import want_floats, want_number, want_tensors, want_whole
@@ -22,7 +23,7 @@ from pyflame.ops.base import want_floats, want_number, want_tensors, want_whole
 
 def _mean(x: Node, axes: Shape) -> Node:
     """The mean over axes, which stay as ones."""
-    return F.reshape(F.reduce_sum(x, axes), keep_axes(x.shape, axes)) / float(prod(x.shape[a] for a in axes))
+    return F.reshape(F.reduce_sum(x, axes), keep_axes(x.shape, axes)) / real(prod(x.shape[a] for a in axes))
 
 
 def _unit(x: Node, axes: Shape, eps: float, center: bool) -> tuple[Node, Node]:
@@ -273,7 +274,7 @@ def _batch_axes(op: str, x: Node) -> tuple[Shape, Shape]:
 
 def _wide_mean(x: Node) -> Node:
     axes, _ = _batch_axes("batch_norm", x)
-    return F.reduce_sum(cast(x, x.dtype.compute), axes) / float(prod(x.shape[a] for a in axes))
+    return F.reduce_sum(cast(x, x.dtype.compute), axes) / real(prod(x.shape[a] for a in axes))
 
 
 def _off(x: Node) -> Node:
@@ -290,7 +291,7 @@ def _wide_variance(x: Node) -> Node:
 def _spread(g: Node, x: Meta) -> Node:
     """A channel's gradient of a mean, at each element."""
     count = x.size // x.shape[1]
-    return F.expand(F.reshape(g, (x.shape[1], *[1] * (len(x.shape) - 2))) / float(count), x.shape)
+    return F.expand(F.reshape(g, (x.shape[1], *[1] * (len(x.shape) - 2))) / real(count), x.shape)
 
 
 # Forward, gradient and running statistics ask for these by name, so that they are one node: each is computed once.

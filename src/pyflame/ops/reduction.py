@@ -16,6 +16,7 @@ import numpy as np
 from pyflame.core.dtype import as_dtype, bool_, uint8
 from pyflame.core.shape import Shape, drop_axes, inverse, keep_axes, normalize_axes, reduced_axes
 from pyflame.core.state import state
+from pyflame.core.traced import real
 from pyflame.ir import F, Meta, Node, Sample, cast, composite, primitive
 from pyflame.ir.opdef import COMPOSITE, REDUCE
 from pyflame.ops.base import over, want_floats, want_number
@@ -256,7 +257,7 @@ def count_nonzero(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
 def _var(x: Node, axes: Shape, correction: float) -> Node:
     """sum((x - mean)^2) / (n - correction), in two passes: no cancellation."""
     wide = cast(x, x.dtype.compute)
-    count = float(_count(x.shape, axes))
+    count = real(_count(x.shape, axes))
     off = wide - _expand_back(F.reduce_sum(wide, axes) / count, x.meta, axes)
     return cast(F.reduce_sum(off * off, axes) / _freedom(x.shape, axes, correction), x.dtype)
 
@@ -270,7 +271,7 @@ def _freedom(shape: Shape, axes: Shape, correction: float) -> float:
 def _var_grad(g: Node, x: Node, axes: Shape, correction: float) -> Node:
     # d var/dx_i = 2 (x_i - mean) / (n - correction): the mean's own share sums to zero
     wide = cast(x, x.dtype.compute)
-    count = float(_count(x.shape, axes))
+    count = real(_count(x.shape, axes))
     off = wide - _expand_back(F.reduce_sum(wide, axes) / count, x.meta, axes)
     return off * _expand_back(cast(g, wide.dtype) * 2.0 / _freedom(x.shape, axes, correction), x.meta, axes)
 

@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 from pyflame.core.shape import Region, Shape, apart, contiguous_strides, region_before_reshape, sliced_again
+from pyflame.core.traced import Number
 from pyflame.ir import F, Node
 from pyflame.ir.graph import Graph
 from pyflame.ir.opdef import CONST, ELEMENTWISE, LEAF, REDUCE
@@ -29,7 +30,8 @@ def simplify(graph: Graph, data: Container[Node] = ()) -> Graph:
         if node.op.kind != ELEMENTWISE or node.op.name in _COPIES:
             node = _merge_movement(node)
         if node.op.kind == CONST and node not in data:
-            return known.setdefault((node.sig, repr(node.data)), node)  # repr tells 0.0 from -0.0
+            value = node.data if isinstance(node.data, Number) else repr(node.data)  # repr tells 0.0 from -0.0
+            return known.setdefault((node.sig, value), node)
         if node.op.kind in (LEAF, CONST) or node.op.alias is not None or node.op.name == "uninitialized":
             return node
         return known.setdefault((node.sig, *node.srcs), node)

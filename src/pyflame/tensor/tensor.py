@@ -201,8 +201,10 @@ class Tensor(Catalogue):
         known = number(node)
         place = node.meta.device
         if known is None and place is not None and place is not CPU and place.computes:
-            evaluate([node])
             known = fetched(node)
+            if known is None:
+                evaluate([node])
+                known = fetched(node)
         if known is None:
             node = self._evaluated("item()")
             known = number(node)

@@ -71,7 +71,6 @@ PF_FN uint32_t pf_mul_add(uint32_t a, uint32_t b, uint32_t c) { return a * b + c
 PF_FN uint64_t pf_mul_add(uint64_t a, uint64_t b, uint64_t c) { return a * b + c; }
 
 PF_FN int pf_least(int a, int b) { return a < b ? a : b; }
-PF_FN int pf_most(int a, int b) { return a < b ? b : a; }
 
 /* Walks over k in [k, end), DEPTH at a time. `In` brings steps of the operands: prepare(k, end, half) what a later fetch
  * needs, fetch(k, end, half) a step into registers. `Tile` takes them: put(in, lds) what was fetched into LDS,

@@ -28,14 +28,15 @@ from pyflame.runtime.gpu.foreign import ForeignMemory
 from pyflame.runtime.gpu.graph import Graph, capture, some
 from pyflame.runtime.gpu.guard import guard
 from pyflame.runtime.gpu.memory import Block, DevicePool
+from pyflame.runtime.gpu.modules import Modules
 from pyflame.runtime.gpu.pinned import PinnedPool
 from pyflame.runtime.gpu.stream import Event, ForeignStream, Stream
 from pyflame.runtime.gpu.timing import Timings
 from pyflame.runtime.gpu.transfer import Transfers
+from pyflame.runtime.gpu.watched import Watched
 from pyflame.runtime.kernels import Ahead
 
 _REMEMBERED = 1024  # launches that a fault is looked for in, at most
-_WATCHED = 256  # records kept for the next wait; one more, and it comes now
 T = TypeVar("T")
 
 
@@ -90,8 +91,8 @@ class GpuDevice:
         self._opening = lock()
         self._capture_lock = rlock()
         self._thread = _OfThread()
-        self._watched: dict[int, tuple[Any, int, Callable[[bytes], None]]] = {}  # by address
-        self._modules: dict[bytes, tuple[int, int]] = {}  # of code objects: handle, and how often they were loaded
+        self._watched = Watched()
+        self._modules = Modules(self.guard)
         self._peers: dict[DeviceId, bool] = {}
 
     def use(self) -> None:
@@ -290,19 +291,12 @@ class GpuDevice:
     def load(self, code: bytes, names: Sequence[str]) -> list[Function]:
         """Kernels of a code object, which stays loaded until it is unloaded as often: a launch may be under way."""
         self.use()
-        with self._opening:
-            module, uses = self._modules.get(code, (None, 0))
-            module = self.guard.load_module(code) if module is None else module
-            self._modules[code] = module, uses + 1
-        return [Function(name, self.guard.get_function(module, name)) for name in names]
+        return self._modules.load(code, names)
 
     def unload(self, code: bytes) -> None:
         """Give up a code object, behind all work on the device. A device that has broken holds none."""
-        with self._opening:
-            module, uses = self._modules.pop(code, (0, 0))
-            if uses > 1:
-                self._modules[code] = module, uses - 1
-        if uses == 1 and self.fault is None:
+        module = self._modules.given_up(code)
+        if module is not None and self.fault is None:
             self.use()
             self.guard.synchronize()
             self.guard.unload_module(module)
@@ -534,28 +528,13 @@ class GpuDevice:
     def watch(self, storage: Any, address: int, nbytes: int, report: Callable[[bytes], None]) -> None:
         """Have bytes that a launch leaves fetched when the host next waits, and shown to `report`, which may raise:
         once, however often they were watched."""
-        self._watched[address] = storage, nbytes, report
-        if len(self._watched) > _WATCHED and self._capture is None:
+        if self._watched.add(storage, address, nbytes, report) and self._capture is None:
             self.use()
             self.check()
 
     def check(self) -> None:
         """Look at all that is watched; then the first error that was reported is raised."""
-        first: Exception | None = None
-        while self._watched:
-            try:
-                address = next(iter(self._watched))
-                _storage, nbytes, report = self._watched.pop(address)
-            except (KeyError, RuntimeError, StopIteration):
-                continue  # another thread took it, or brought one
-            record = np.empty(nbytes, np.uint8)
-            self._transfers.download(record.ctypes.data, address, nbytes, self.stream.handle)
-            try:
-                report(record.tobytes())
-            except Exception as error:  # what went wrong later may follow from it
-                first = first or error
-        if first is not None:
-            raise first
+        self._watched.check(lambda to, at, nbytes: self._transfers.download(to, at, nbytes, self.stream.handle))
 
     def synchronize(self) -> None:
         """Wait for everything, then look at what is watched."""
@@ -612,9 +591,7 @@ class GpuDevice:
 
     def _no_capture(self, what: str) -> None:
         if self._capture is not None:
-            raise DeviceError(
-                f"[graph] expected no {what} while a graph is captured; do it before or behind the capture"
-            )
+            raise DeviceError(f"[graph] expected no {what} while a graph is captured; do it before or after that")
 
     # --- telling ------------------------------------------------------------------------------------------------------
 
