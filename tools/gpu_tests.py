@@ -1,6 +1,6 @@
 """Run the tests that need a GPU: every file in processes of its own, all at once, and one summary.
 
-    python tools/gpu_tests.py [--seconds 220] [--logs FOLDER] [folder] [pytest arguments]
+    python tools/gpu_tests.py [--seconds 220] [--logs FOLDER] [--only gemm,text] [folder] [pytest arguments]
 
 A kernel that faults ends the GPU's context, and with it the tests of its own process only. A file is cut into parts
 as far as there are cores. What takes longer than `--seconds` is ended and has failed.
@@ -47,10 +47,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("folder", nargs="?", default=str(ROOT / "tests" / "gpu"))
     parser.add_argument("--seconds", type=float, default=220.0, help="the most that a part may take")
     parser.add_argument("--logs", type=Path, help="where to leave all that was printed")
+    parser.add_argument("--only", default="", metavar="WORDS", help="files with one of these in their names")
     options, args = parser.parse_known_args(argv)
     files = sorted(Path(options.folder).resolve().glob("test_*.py"))
+    files = [file for file in files if any(word in file.stem for word in options.only.split(","))]
     if not files:
-        parser.error(f"there is no test_*.py in {options.folder}")
+        parser.error(f"there is no such test_*.py in {options.folder}")
     parts = -(-(os.cpu_count() or 1) // len(files))
     jobs = [(file, f"{n + 1}/{parts}") for file in files for n in range(parts)]
     # what was ended may have children that still write there

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -65,17 +66,30 @@ def test_the_guess_stays_where_nothing_may_be_timed(
     assert not timed
 
 
+@dataclass
+class Compiled:
+    """How many kernels were compiled at once, each time: in the background, and by who asked for them."""
+
+    ahead: list[int] = field(default_factory=list)
+    waited: list[int] = field(default_factory=list)
+
+
 @pytest.fixture
-def waves(bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
-    """How many kernels were compiled at once, each time that something was; nothing is known before."""
-    found: list[int] = []
-    compile_missing = KernelTable._compile_missing
+def compiled(bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Compiled:
+    """Nothing is known before."""
+    found = Compiled()
+    compile_missing, build_ahead = KernelTable._compile_missing, KernelTable._build_ahead
 
     def noted(table: Any, missing: Any) -> None:
-        found.extend([len(missing)] * bool(missing))
+        found.waited.extend([len(missing)] * bool(missing))
         compile_missing(table, missing)
 
+    def noted_ahead(table: Any, batch: Any, missing: Any) -> None:
+        found.ahead.append(len(batch))
+        build_ahead(table, batch, missing)
+
     monkeypatch.setattr(KernelTable, "_compile_missing", noted)
+    monkeypatch.setattr(KernelTable, "_build_ahead", noted_ahead)
     kernels = bench.device.kernels
     monkeypatch.setattr(kernels, "cache", DiskCache(tmp_path / "kernels"))
     kernels.forget()
@@ -89,36 +103,37 @@ def network(x: pf.Tensor, weights: list[pf.Tensor]) -> pf.Tensor:
 
 
 @pytest.mark.slow
-def test_variants_of_all_launches_are_compiled_at_once(timed: list[str], waves: list[int]) -> None:
-    """In one wave, with what the plan launches beside them."""
+def test_variants_of_all_launches_are_compiled_ahead(timed: list[str], compiled: Compiled) -> None:
+    """And what the plan launches beside them: nobody compiles what he needs when he needs it."""
     sizes = [(24, 40), (40, 36), (36, 72), (72, 20)]
     x, *weights = (pf.tensor(random(*size), device=str(NAME)) for size in sizes)
     got = network(x, weights).numpy()
-    assert len(timed) == 3 * tile_gpu.VARIANTS and len(waves) == 1 and waves[0] > tile_gpu.VARIANTS, waves
+    assert len(timed) == 3 * tile_gpu.VARIANTS
+    assert not compiled.waited and sum(compiled.ahead) > tile_gpu.VARIANTS, compiled
     want = network(*[pf.tensor(random(*sizes[0])), [pf.tensor(random(*size)) for size in sizes[1:]]]).numpy()
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
-def test_trials_of_libraries_are_compiled_at_once(
-    bench: Bench, waves: list[int], monkeypatch: pytest.MonkeyPatch
+def test_trials_of_libraries_are_compiled_ahead(
+    bench: Bench, compiled: Compiled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What libraries are compared with, and what is left behind their products, together with the rest of the plan."""
+    """What libraries are compared with, and what is left behind their products, as the rest of the plan."""
     prefer(monkeypatch, library=True)
     sizes = [(24, 40), (40, 36), (36, 72), (72, 20)]
     x, *weights = (pf.tensor(random(*size), device=str(NAME)) for size in sizes)
     report, _ = explained(lambda: network(x, weights))
     assert sum(launch.implementation.startswith("hipBLASLt") for launch in report.launches) == 3
-    assert len(waves) == 1, waves
+    assert not compiled.waited and compiled.ahead, compiled
     bench.forget()
-    waves.clear()
+    compiled.ahead.clear()
     network(x, weights).numpy()
-    assert not waves
+    assert compiled == Compiled()
 
 
 def test_a_candidate_that_does_not_compile_is_met_by_its_own_trial(
-    bench: Bench, timed: list[str], waves: list[int], monkeypatch: pytest.MonkeyPatch
+    bench: Bench, timed: list[str], compiled: Compiled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It fails the wave, and then whoever runs it."""
+    """It fails in the background, and then whoever runs it."""
     build = GpuKernels.build
 
     def broken(table: GpuKernels, source: str) -> bytes:

@@ -56,6 +56,7 @@ def around(tile: AsyncTile, views: Sequence[tuple[str, str]]) -> dict[str, Build
     found = {" ".join(v): product((m, k), (k, n), pf.bfloat16, v) for v in views}
     found["smaller"] = product((9, 16), (16, 24), pf.float16, VIEWS[0])
     found["steps"] = product((16, steps), (steps, 16), pf.float16, VIEWS[2])
+    found["parts"] = product((16, 20 * tile.cluster * tile.depth), (20 * tile.cluster * tile.depth, 24), pf.bfloat16)
     found["batch"] = product((3, 24, 40), (3, 40, 32), pf.bfloat16)
     found["fused"] = fused(24, 48, 40, pf.bfloat16)
     return found

@@ -21,7 +21,8 @@ from tests.sim.devices import KERNEL_MODES
 
 KERNELS = Path(spec.__file__).parent
 LINES = "-gline-tables-only"
-# Functions of which no instruction tells: they do nothing, are only asked for their type, or fold into their callers.
+# Functions of which no instruction tells: they do nothing, are only asked for their type, fold into their callers, or
+# are for NVIDIA's copies alone.
 SILENT = {
     "pf_attend_lines.h": {"pf_number", "pf_piece_at", "find", "line_of", "pack", "unpack"},
     "attention_decode_mma.hip": {"behind"},
@@ -35,7 +36,7 @@ SILENT = {
     "pf_mma_mfma.h": {"clear", "get", "row", "col", "line", "piece", "put"},
     "pf_mma_wmma.h": {"clear", "get", "row", "col", "multiply", "line", "piece", "put"},
     "pf_strips.h": {"whole"},
-    "conv.hip": {"line_of", "result", "several"},
+    "conv.hip": {"line_of", "result", "several", "taps_met", "channel", "column"},
     "cumulative.hip": {"pf_accumulator"},
     "sort.hip": {"pf_is_float", "key", "pf_add"},
 }

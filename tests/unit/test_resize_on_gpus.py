@@ -99,3 +99,15 @@ def test_where_a_large_product_varies_each_length_is_planned(
     for n in range(33, 40):
         pf.eval(pf.rand(n, 16) @ w)
     assert plan_stats.misses - misses >= 7 and not found and not recwarn.list
+
+
+def test_memory_that_lies_misaligned(found: list[Plan]) -> None:
+    """A plan for another extent is made as a whole where its texts must be others."""
+    for length in (64, 128, 192, 256, 320):
+        base = pf.tensor(np.arange(length + 1).astype(np.float16))
+        pf.eval(base)
+        np.testing.assert_array_equal((base[:length] * 2.0).numpy(), np.arange(length) * 2.0)
+    base = pf.tensor(np.arange(385).astype(np.float16))
+    pf.eval(base)
+    np.testing.assert_array_equal((base[1:] * 2.0).numpy(), np.arange(1, 385) * 2.0)
+    assert found

@@ -10,7 +10,6 @@ is the launch's scratch, and they go to the same stream in the same order.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -308,7 +307,7 @@ class GpuRunner:
     def _unaligned(self) -> GpuRunner:
         if self._other is None:
             sources = gpu_sources(self.plan.launches, self._target, aligned=False)
-            self._other = GpuRunner(replace(self.plan, sources=tuple(sources)), self.device, aligned=False)
+            self._other = GpuRunner(self.plan.by(sources), self.device, aligned=False)
             self._other.seconds = self.seconds
         return self._other
 

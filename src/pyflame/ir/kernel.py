@@ -10,7 +10,7 @@ scope d runs over all loops of scope d+1. Accesses are strided: one stride per l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from pyflame.core.dtype import DType
@@ -281,6 +281,11 @@ class Plan:
     starts: int = 0  # how many starts of buffers the caller brings, behind the graph's constants
     notes: tuple[str, ...] = ()  # what `explain` says of the plan as a whole
     measured: bool = False  # whether something in it was decided by trials
+
+    def by(self, sources: Iterable[Way]) -> Plan:
+        """The same, done in other ways: a whole one also of one that is made when somebody asks (engine/resize.py)."""
+        same = {part.name: getattr(self, part.name) for part in fields(Plan)}
+        return Plan(**{**same, "sources": tuple(sources)})
 
     @property
     def updated(self) -> frozenset[int]:

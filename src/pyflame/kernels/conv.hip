@@ -58,7 +58,9 @@ enum {
   PF_CONV_TAPS, /* RANK + 1 axes of k, slowest first: */
   PF_TAP_EXTENT = 0, PF_TAP_MAGIC, PF_TAP_X, PF_TAP_W, PF_TAP_WORDS, /* steps of x and w */
   PF_AXIS_OUT = 0, PF_AXIS_MAGIC, PF_AXIS_STRIDE, PF_AXIS_PAD, PF_AXIS_SIZE, PF_AXIS_RHS, /* RANK spatial axes */
-  PF_AXIS_X, PF_AXIS_LHS, PF_AXIS_LHS_MAGIC, PF_AXIS_WORDS,
+  PF_AXIS_X, PF_AXIS_LHS, PF_AXIS_LHS_MAGIC,
+  PF_AXIS_BITS, /* of all places along it, and the first ones along the axes behind it */
+  PF_AXIS_WORDS,
   /* With PHASES, of each: its blocks, where its taps of w and its pixels begin, and steps between those along RANK axes. */
   PF_PHASE_BLOCKS = 0, PF_PHASE_W, PF_PHASE_OUT, PF_PHASE_STEPS,
 };
@@ -117,8 +119,8 @@ template <class K> struct pf_conv {
         if (K::MASK == PF_MASK_NONE) tap.along[spatial] = along;
         if (K::MASK == PF_MASK_OF_TAPS) number += at * taps, taps *= (int)axis[PF_TAP_EXTENT];
         if (K::MASK == PF_MASK_OF_PIXELS)
-          in = meeting(in, pixels, along - (int)place[PF_AXIS_PAD], (int)place[PF_AXIS_STRIDE], (int)place[PF_AXIS_OUT],
-                       (int)place[PF_AXIS_SIZE]);
+          in = meeting(place, in, pixels, along - (int)place[PF_AXIS_PAD], (int)place[PF_AXIS_STRIDE],
+                       (int)place[PF_AXIS_OUT]);
       }
       k = rest;
     }
@@ -126,13 +128,15 @@ template <class K> struct pf_conv {
     return tap;
   }
 
-  /* Bits of all taps or pixels along one more axis: of those `so_far`, for each place first + n * by inside of x. */
-  PF_FN uint32_t meeting(uint32_t bits, int &so_far, int first, int by, int places, int size) {
-    uint32_t found = 0;
-    for (int n = 0; n < places; n++, first += by)
-      if ((uint32_t)first < (uint32_t)size) found |= bits << n * so_far;
+  /* Bits of all taps or pixels along one more axis, of `places` that lie `so_far` bits apart: of those found so far, for
+   * each place first + n * by inside of x. These are neighbours, from `low` up to `high`. */
+  PF_FN uint32_t meeting(pf_late_args axis, uint32_t bits, int &so_far, int first, int by, int places) {
+    int low = first < 0 ? -first : 0, high = (int)axis[PF_AXIS_SIZE] - first;
+    high = high < 0 ? 0 : high;
+    if (by != 1) low = (low + by - 1) / by, high = (high + by - 1) / by;
+    low *= so_far, high = pf_least(high, places) * so_far;
     so_far *= places;
-    return found;
+    return low < high ? bits * ((uint32_t)axis[PF_AXIS_BITS] & ~0u << low & ~0u >> (32 - high)) : 0;
   }
 
   PF_FN pf_pixel<K> pixel_of(pf_late_args arg, int image, int p) {
@@ -148,9 +152,8 @@ template <class K> struct pf_conv {
       const int along = at * (int)axis[PF_AXIS_STRIDE] - (int)axis[PF_AXIS_PAD];
       if (K::MASK == PF_MASK_NONE) pixel.along[d] = along;
       if (K::MASK == PF_MASK_OF_TAPS)
-        in = meeting(in, taps, along, (int)axis[PF_AXIS_RHS],
-                     (int)arg[PF_CONV_TAPS + (K::C_LAST ? d : d + 1) * PF_TAP_WORDS + PF_TAP_EXTENT],
-                     (int)axis[PF_AXIS_SIZE]);
+        in = meeting(axis, in, taps, along, (int)axis[PF_AXIS_RHS],
+                     (int)arg[PF_CONV_TAPS + (K::C_LAST ? d : d + 1) * PF_TAP_WORDS + PF_TAP_EXTENT]);
       if (!K::DILATED) pixel.x += (pos)along * (pos)axis[PF_AXIS_X];
       p = rest;
     }

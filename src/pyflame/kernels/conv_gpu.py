@@ -15,6 +15,7 @@ from math import prod
 from pyflame.core.device import Target
 from pyflame.core.precision import tf32_allowed
 from pyflame.core.shape import contiguous_strides, magic
+from pyflame.core.traced import whole
 from pyflame.ir.kernel import GpuSource, Launch
 from pyflame.kernels.conv import ConvShape, merge_axes
 from pyflame.kernels.matrix_async import AsyncTile, async_tiles, one_after_another
@@ -233,7 +234,12 @@ class Convolution:
         channels = (shape.c, self.x[2], self.w[2])
         return [*taps, channels] if channels_last else [channels, *taps]
 
-    def args(self, split: int, parts: int, channels_last: bool) -> tuple[int, ...]:
+    def bits(self, mask: int) -> list[int]:
+        """Of each axis PF_AXIS_BITS: of all places along it, and the first ones along the axes behind it."""
+        extents = [max(1, self.shape.taps[a]) if mask == 1 else self.shape.out[a] for a in self.axes]
+        return [_bits_apart(e, prod(extents[n + 1 :])) if mask else 0 for n, e in enumerate(extents)]
+
+    def args(self, split: int, parts: int, channels_last: bool, mask: int = 0) -> tuple[int, ...]:
         """The arguments of every phase that multiplies, and of the one that adds parts."""
         shape = self.shape
         head = [
@@ -243,16 +249,21 @@ class Convolution:
         ]  # fmt: skip
         for extent, x, w in self.k_axes(channels_last):
             head += [extent, magic(extent), x, w]
-        for a in self.axes:
+        for a, bits in zip(self.axes, self.bits(mask), strict=True):
             head += [
                 shape.out[a], magic(shape.out[a]), shape.stride[a], shape.pad_lo[a], shape.size[a],
-                shape.rhs_dilation[a], self.x[3 + a], shape.lhs_dilation[a], magic(shape.lhs_dilation[a]),
+                shape.rhs_dilation[a], self.x[3 + a], shape.lhs_dilation[a], magic(shape.lhs_dilation[a]), bits,
             ]  # fmt: skip
         return tuple(head)
 
     def phase_args(self, blocks: int) -> tuple[int, ...]:
         """What follows a phase's arguments."""
         return blocks, self.w_at, self.out_at, *self.out_steps
+
+
+@whole
+def _bits_apart(count: int, step: int) -> int:
+    return sum(1 << n * step for n in range(count))
 
 
 def _whole(width: int, extent: int, others: Sequence[tuple[int, int]]) -> bool:
@@ -483,12 +494,15 @@ def _blocks(
     grid, whole, given = sum(grids), cut.parts == 1, late_args(launch)
     out = "out" if whole else f"pf_conv_parts<{sums.sum}>{{({sums.sum} *)scratch}}"
     if made.phases:
-        each = [(p.args(p.k, 1, made.channels_last), p.phase_args(n)) for p, n in zip(made.each, grids, strict=True)]
+        each = [
+            (p.args(p.k, 1, made.channels_last, made.mask), p.phase_args(n))
+            for p, n in zip(made.each, grids, strict=True)
+        ]
         args = tuple(word for words in each for some in words for word in some)
         body = f"pf_late_args mine = {given};\n  int block = pf_block();\n  PF_CONV_PHASE(PF_KEY_kind, mine, block)\n"
         body += f"  pf_conv_{way}<PF_KEY_kind>(b0, b1, mine, block, {out});"
     else:
-        args = made.args(cut.split, cut.parts, made.channels_last)
+        args = made.args(cut.split, cut.parts, made.channels_last, made.mask)
         body = f"pf_conv_{way}<PF_KEY_kind>(b0, b1, {given}, pf_block(), {out});"
     lds += _taps(made, tile) * made.tap_bytes
     phase = PhaseText(grid, tile.threads, args, body, whole, lds, dynamic_lds)

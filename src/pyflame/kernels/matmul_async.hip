@@ -1,8 +1,8 @@
 /* Batched matrix multiplication of 16-bit floats on NVIDIA's GPUs, sm_80 and newer: matmul.hip's arguments and epilogue,
  * and pf_mma_async.h, for operands that lie in aligned vectors along k or across lines.
  *
- * Few tiles of a long k are cut into parts for a cluster of blocks, where a GPU has those: their sums meet in LDS, and
- * nobody adds them in a second launch.
+ * Few tiles of a long k are cut into parts for a cluster of blocks, where a GPU has those: their sums meet in LDS. A second
+ * launch adds only what several clusters have of a tile.
  */
 #ifndef PF_MATMUL_ASYNC_HIP
 #define PF_MATMUL_ASYNC_HIP
@@ -21,8 +21,9 @@ template <class K, class B, class Out> struct pf_gemm_tiles {
     pf_gemm_place<K> place;
     place.find(arg, number);
     if (K::CLUSTER > 1) {
-      const int split = (int)arg[loop::PARTS > 1 ? PF_GEMM_SPLIT : PF_GEMM_K];
-      place.from = pf_cluster_rank() * split, place.to = pf_least(place.from + split, (int)arg[PF_GEMM_K]);
+      const int split = (int)arg[PF_GEMM_SPLIT], own = K::CLUSTER / loop::PARTS; /* the host's one block has all */
+      place.from = place.from * K::CLUSTER + pf_cluster_rank() * split;
+      place.to = pf_least(place.from + own * split, (int)arg[PF_GEMM_K]);
     }
     place.begin(in, a, b, arg);
     return place;

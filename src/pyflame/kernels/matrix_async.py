@@ -24,7 +24,7 @@ _RESERVED = 1024  # bytes of LDS that a block takes besides
 class AsyncTile(MatrixTile):
     """So many steps in LDS, layers of waves that share a step's k, by wgmma or mma.sync; blocks beside each other.
 
-    `cluster`: blocks that share a tile's k, and meet in each other's LDS.
+    `cluster`: blocks that share a part of a tile's k, and meet in each other's LDS.
     """
 
     stages: int = 3

@@ -65,7 +65,7 @@ LAYER_EPILOGUE = EpilogueSlot(lambda launch: (0, len(launch.kernel.loops[0]) - 1
 
 
 class Tiling(Protocol):
-    """A block's tile of outputs, and the k of one step. `cluster`: blocks that share the tile's k."""
+    """A block's tile of outputs, and the k of one step. `cluster`: blocks that share a part of the tile's k."""
 
     @property
     def rows(self) -> int: ...
@@ -128,7 +128,7 @@ TILES = {
 
 @dataclass(frozen=True)
 class Cut(Generic[T]):
-    """A tile and how k is cut: `parts` partial sums over `split` of it each.
+    """A tile and how k is cut: `parts` partial sums, each over `split` of it for every block of a cluster.
 
     `halves`: of how many tiles, the last ones, each half is a block of its own.
     """
@@ -184,15 +184,16 @@ def _ranked(
     found: list[tuple[float, int, Cut[T]]] = []
     for number, tile in enumerate(tiles):
         blocks = -(-m // tile.rows) * -(-n // tile.cols) * batch * tile.cluster
-        # Where there are blocks for all, cutting k only adds work.
-        most = min(8 * workers // blocks, k // (8 * tile.depth)) if blocks < 2 * workers and not whole else 1
+        # Where there are blocks for all, cutting k only adds work. The blocks of a cluster share a part.
+        few = blocks < 2 * workers and not whole
+        most = min(8 * workers // blocks, k // (8 * tile.depth * tile.cluster)) if few else 1
         filling = {min(rounds * workers // blocks, _PARTS[-1]) for rounds in range(1, _ROUNDS + 1)}
         splits = [
-            round_up(-(-k // parts), tile.depth) for parts in sorted({*_PARTS, *filling}) if 0 < parts <= max(1, most)
+            round_up(-(-k // (parts * tile.cluster)), tile.depth)
+            for parts in sorted({*_PARTS, *filling})
+            if 0 < parts <= max(1, most)
         ]
-        cuts = [Cut(tile, -(-k // split), split) for split in splits]
-        if tile.cluster > 1:
-            cuts = [Cut(tile, 1, round_up(-(-k // tile.cluster), tile.depth))]
+        cuts = [Cut(tile, -(-k // (split * tile.cluster)), split) for split in splits]
         timed = [(_clocks(cut, blocks * cut.parts, m * n * batch * nbytes, workers), number, cut) for cut in cuts]
         found.append(min(timed, key=lambda t: t[0]))
     return [(number, cut.parts, cut.split) for _, number, cut in sorted(found, key=lambda t: t[0])]

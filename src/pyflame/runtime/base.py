@@ -20,6 +20,7 @@ from pyflame.core.trace import TraceEvent
 if TYPE_CHECKING:
     from pyflame.runtime.gpu.driver import DeviceProperties, Driver, KernelArguments, NativeCalls
     from pyflame.runtime.gpu.pinned import PinnedPool
+    from pyflame.runtime.kernels import Ahead
     from pyflame.runtime.stats import MemoryStats
 
 T = TypeVar("T")
@@ -239,6 +240,9 @@ class GpuDevice(Device, Protocol):
     # --- work
     def functions(self, texts: Sequence[tuple[str, Sequence[str]]]) -> Sequence[Sequence[Program]]:
         """Each text's kernels, by the suffixes given with it, compiled if need be."""
+
+    def ahead(self) -> Ahead:
+        """What compiles kernels in the background, before they are asked for."""
 
     def load(self, code: bytes, names: Sequence[str]) -> Sequence[Program]:
         """Kernels of a code object, loaded until it is unloaded as often."""

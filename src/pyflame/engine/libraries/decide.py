@@ -10,7 +10,7 @@ here.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -26,7 +26,7 @@ from pyflame.core.traced import Number, Untraceable
 from pyflame.engine.libraries.calls import CudnnConvolutions, LtProducts, MiopenConvolutions, RocblasProducts
 from pyflame.engine.libraries.products import conv_of, gemm_of, lies_so, makes_gradients
 from pyflame.engine.libraries.sizes import has_many_sizes
-from pyflame.engine.libraries.trial import Trial, TrialBuffers, compile_together, verdict
+from pyflame.engine.libraries.trial import Trial, TrialBuffers, compile_ahead, verdict
 from pyflame.engine.libraries.tuner import Candidate, Choice, Key, Verdict, may_time, size_class, strides_class, tuner
 from pyflame.engine.libraries.variants import tried_variants, with_variant
 from pyflame.ir.kernel import Draft, Launch, LibraryCall
@@ -38,6 +38,7 @@ from pyflame.libs.rocm.miopen import ROCmDNN
 from pyflame.libs.rocm.rocblas import ROCmBLAS
 from pyflame.runtime.base import GpuDevice
 from pyflame.runtime.cuda.driver import CudaDriver
+from pyflame.runtime.kernels import Ahead
 from pyflame.runtime.rocm.driver import HipDriver
 from pyflame.schedule.split import Take, Way, alone, destination, divide, may_be_direct, takes
 
@@ -164,34 +165,79 @@ class Contest:
 def choose(plan: Draft, device: GpuDevice) -> dict[int, LibraryCall]:
     """Decide for every launch that libraries compete for, and rewrite the plan; gives the calls by launch.
 
-    Kernels that decisions need are compiled at once for all launches: those that compete with libraries, and what the
-    plan launches in any case; then the variants of ours where we have won.
+    Kernels that decisions need are compiled in the background from when it is known that they are needed, and what the
+    plan launches in any case behind them: trials of the first launches run while kernels of the last are compiled.
     """
     libraries = libraries_of(device)
-    contests = [_contest(plan, number, device, libraries) for number in _contested(plan)]
-    plan.measured = libraries.real and bool(contests)
-    contested = {contest.number for contest in contests}
-    rest = [launch for number, launch in enumerate(plan.launches) if number not in contested]
-    trials = [x for contest in _first_of_each(contests) for x in _tried(plan, contest, device)]
-    if trials:
-        compile_together(device, [*trials, *rest])
-    decided = [(contest, _decide(plan, contest, device)) for contest in contests]
-    chosen = {c.number: (c.offers[x.name], _words(x)) for c, x in decided if x.name in c.offers}
-    own = [(contest, choice) for contest, choice in decided if contest.number not in chosen]
-    if libraries.real:
-        open_now = _first_of_each([contest for contest, _ in own])
-        variants = [x for c in open_now for x in tried_variants(plan, c.number, device, c.key)]
-        if variants:
-            compile_together(device, variants if trials else [*variants, *rest])
-    for contest, choice in own:
-        plan.launches[contest.number] = _own_launch(plan, contest, choice, device, libraries)
+    with device.ahead() as ahead:
+        contests, begun = _contests(plan, device, libraries, ahead)
+        tried = bool(begun)
+        plan.measured = libraries.real and bool(contests)
+        chosen: dict[int, tuple[Offer, str]] = {}
+        own: dict[Key, list[tuple[Contest, Choice]]] = {}
+        for contest in contests:
+            choice = _decide(plan, contest, device)
+            if choice.name in contest.offers:
+                chosen[contest.number] = contest.offers[choice.name], _words(choice)
+                continue
+            if libraries.real and contest.key not in own:
+                variants = tried_variants(plan, contest.number, device, contest.key)
+                compile_ahead(device, ahead, variants)
+                tried |= bool(variants)
+            own.setdefault(contest.key, []).append((contest, choice))
+        ways = {n: offer.way for n, (offer, _) in chosen.items()}
+        if tried:
+            rest, known = _settled(plan, {c.number for c in contests}, ways), {id(x) for x in begun}
+            compile_ahead(device, ahead, [x for x in rest if id(x) not in known])
+        for alike in own.values():
+            for contest, choice in alike:
+                plan.launches[contest.number] = _own_launch(plan, contest, choice, device, libraries)
+            if tried:  # of one key, but what follows the product may differ
+                compile_ahead(device, ahead, [plan.launches[contest.number] for contest, _ in alike[1:]])
+    return _call(plan, chosen, ways)
+
+
+def _call(plan: Draft, chosen: Mapping[int, tuple[Offer, str]], ways: Mapping[int, Way]) -> dict[int, LibraryCall]:
+    """Divide a plan; gives the libraries' calls by launch."""
     calls = {}
-    apart = APART if knobs.GRAPH_BRANCHES.integer() > 1 else 0
-    for number, product in divide(plan, {n: offer.way for n, (offer, _) in chosen.items()}, apart).items():
+    for number, product in divide(plan, ways, _apart()).items():
         offer, why = chosen[number]
         calls[product] = offer.call
         plan.launches[product] = replace(plan.launches[product], implementation=offer.call.name, why=why)
     return calls
+
+
+def _contests(plan: Draft, device: GpuDevice, libraries: Libraries, ahead: Ahead) -> tuple[list[Contest], list[Launch]]:
+    """All contests. Where libraries are tried out, kernels for that are begun to be compiled, and behind them those
+    launches that nobody competes for, which are given too."""
+    contests: dict[int, Contest] = {}
+    keys: set[Key] = set()
+    beside: list[Launch] = []  # of products: what takes the compiler little, and every trial waits for
+    opened = False
+    for number in _contested(plan):
+        contest = contests[number] = _contest(plan, number, device, libraries)
+        if contest.key in keys:  # what the first one finds out decides it
+            continue
+        keys.add(contest.key)
+        tried = _tried(plan, contest, device)
+        compile_ahead(device, ahead, [x for x in tried if x.kernel.anchor is not None])
+        beside += [x for x in tried if x.kernel.anchor is None]
+        opened |= bool(tried)
+    compile_ahead(device, ahead, beside, soon=True)
+    rest = _settled(plan, set(contests), {}) if opened else []
+    compile_ahead(device, ahead, rest)
+    return list(contests.values()), rest
+
+
+def _settled(plan: Draft, contested: Collection[int], ways: Mapping[int, Way]) -> list[Launch]:
+    """The kernels of a plan that nobody competes for, once it is divided."""
+    divided, open_now = plan.copy(), {id(plan.launches[n]) for n in contested}
+    products = set(divide(divided, ways, _apart()).values())
+    return [x for n, x in enumerate(divided.launches) if n not in products and id(x) not in open_now]
+
+
+def _apart() -> int:
+    return APART if knobs.GRAPH_BRANCHES.integer() > 1 else 0
 
 
 def _contested(plan: Draft) -> list[int]:
@@ -237,11 +283,6 @@ def _own_launch(plan: Draft, contest: Contest, choice: Choice, device: GpuDevice
         launch, measured = with_variant(plan, contest.number, device, contest.key)
         notes += measured
     return replace(launch, why="; ".join([launch.why, *notes, *libraries.missing(contest.op)]))
-
-
-def _first_of_each(contests: Sequence[Contest]) -> list[Contest]:
-    """Of contests with one key the first: what it finds out decides the others."""
-    return list({contest.key: contest for contest in reversed(contests)}.values())
 
 
 def _words(choice: Choice) -> str:

@@ -24,17 +24,19 @@ from pyflame.engine.value import Value
 from pyflame.ir.kernel import Draft, Launch, LibraryCall
 from pyflame.runtime.base import GpuDevice
 from pyflame.runtime.gpu.driver import KernelArguments
+from pyflame.runtime.kernels import Ahead
 
 FENCE = 4096  # bytes around each buffer that nobody may write
 FILL = 0xFF  # NaN as any float: what was not written is no number
 PERIOD = 262_139  # a prime: numbers that repeat so fall differently into each row of a matrix
 ROUNDS = 5
-SINGLE = 3  # runs by themselves before: another program on the GPU, or a slow host, may get in between one
+SINGLE = 3  # runs by themselves before: another program on the GPU may get in between one
 SECONDS = 1e-3  # of one round
 MOST = 50  # launches in a round
 FLOPS_OF_A_BYTE = 64  # of a launch that waits for memory, at most
 PIECES, PIECE = 256, 4096  # of a result that are compared, and their bytes; of a smaller one all
 HOPELESS, LATE = 2.0, 50e-6  # so many times as long as another, and a slow launch: not worth rounds
+BEHIND = 1.2  # so many times as long as another in a round: not worth the others
 
 
 class TrialBuffers:
@@ -156,35 +158,44 @@ class Trial:
         self._executable.launch(self._kernel_args)
 
     def seconds(self, best: float = math.inf) -> float:
-        """The median of several rounds on the GPU. A round is a graph, so that small launches do not time the host.
+        """The median of several rounds on the GPU. A round is a graph: nothing times the host, which also compiles.
 
         `best`: how long another takes. What is far behind gets no rounds, but the best of a few single runs.
         """
         self.start()
-        once = max(min(_timed(self.device, self.start) for _ in range(SINGLE)), 1e-7)
+        once = max(min(self._times((self.start,), 1, SINGLE)), 1e-7)
         if once > HOPELESS * best + LATE:
             return once
         repeats = max(1, min(MOST, int(SECONDS / once)))
         if not self._cold:
-            return self._round((self.start,), repeats)
+            return self._round((self.start,), repeats, BEHIND * best)
         room = self.device.allocate(self._cold)
         forget = partial(self.device.fill, room.address, 0, self._cold)
         return max(self._round((forget, self.start), repeats) - self._round((forget,), repeats), 1e-7)
 
-    def _round(self, work: Sequence[Callable[[], None]], repeats: int) -> float:
-        """The time of all these, once."""
+    def _round(self, work: Sequence[Callable[[], None]], repeats: int, most: float = math.inf) -> float:
+        """The time of all these, once. More than `most` need not be known well."""
+        return median(self._times(work, repeats, ROUNDS, most))
+
+    def _times(
+        self, work: Sequence[Callable[[], None]], repeats: int, rounds: int, most: float = math.inf
+    ) -> list[float]:
+        """Those of rounds, as a share of one."""
         with self.device.capture() as graph:
             for _ in range(repeats):
                 for part in work:
                     part()
         graph.replay()
-        return median(_timed(self.device, graph.replay) for _ in range(ROUNDS)) / repeats
+        taken: list[float] = []
+        while len(taken) < rounds and min(taken, default=0.0) <= most:
+            taken.append(_timed(self.device, graph.replay) / repeats)
+        return taken
 
 
-def compile_together(device: GpuDevice, launches: Sequence[Launch]) -> None:
-    """Compile the kernels of all these launches at once, so that trials of them find theirs."""
+def compile_ahead(device: GpuDevice, ahead: Ahead, launches: Sequence[Launch], soon: bool = False) -> None:
+    """Begin to compile the kernels of all these launches, so that trials of them find theirs. `soon`: first of all."""
     with suppress(CompileError):  # whoever needs that kernel compiles it again, and says so
-        device.functions(gpu_texts(gpu_sources(launches, planned_target(device))))
+        ahead.add(gpu_texts(gpu_sources(launches, planned_target(device))), soon)
 
 
 def cold_bytes(plan: Draft, l2_bytes: int) -> int:

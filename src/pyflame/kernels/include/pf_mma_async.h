@@ -39,7 +39,7 @@ PF_FN void pf_prefetch(const void *) {}
 enum { PF_CLUSTERS = 0 };
 PF_FN int pf_cluster_rank() { return 0; }
 PF_FN void pf_cluster_sync() {}
-PF_FN float pf_cluster_load(const float *at, int) { return *at; }
+PF_FN pf_vector<float, 4> pf_cluster_load(const float *at, int) { return *(const pf_vector<float, 4> *)at; }
 PF_FN void pf_meeting_begin(uint64_t *, int) {}
 PF_FN void pf_meeting_send(uint64_t *, pf_piece *, int, const pf_piece &) {}
 PF_FN void pf_meeting_wait(uint64_t *) {}
@@ -64,10 +64,10 @@ PF_FN int pf_cluster_rank() {
 PF_FN void pf_cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-PF_FN float pf_cluster_load(const float *at, int rank) {
-  float x;
-  asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %1, %2; ld.shared::cluster.f32 %0, [there]; }"
-               : "=f"(x)
+PF_FN pf_vector<float, 4> pf_cluster_load(const float *at, int rank) {
+  pf_vector<float, 4> x;
+  asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %4, %5; ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there]; }"
+               : "=f"(x.at[0]), "=f"(x.at[1]), "=f"(x.at[2]), "=f"(x.at[3])
                : "r"(pf_lds_address(at)), "r"(rank));
   return x;
 }
@@ -195,8 +195,8 @@ struct pf_quad {
   }
 };
 
-/* What multiplies: begin(a wave's first row and column, its layer), then multiply(sums, step in LDS). LATE: a step is still
- * read when that returns, until wait<N> has waited for all but the last N. publish() comes between the end of copies and
+/* What multiplies: begin(a wave's first row and column, its layer), then multiply(sums, step in LDS, what to do between two
+ * instructions). LATE: a step is still read when that returns, until wait<N> has waited for all but the last N. publish() comes between the end of copies and
  * the barrier after which they are multiplied. put(to, pitch, sums): those of a 16x16 as rows. */
 #if defined(PF_EMULATE)
 /* Tests on the host: the numbers where instructions find them. */
@@ -209,8 +209,9 @@ template <class K> struct pf_panels_plain {
     const typename K::stored *piece = (const typename K::stored *)(of + panels::place(panels::piece(line, k)));
     return K::load(piece[(ALONG_K ? k : line) % panels::EACH]);
   }
-  template <int DOWN, int ACROSS, class S>
-  PF_MEMBER void multiply(S (&at)[DOWN][ACROSS], const pf_piece *step) const {
+  template <int DOWN, int ACROSS, class S, class Between>
+  PF_MEMBER void multiply(S (&at)[DOWN][ACROSS], const pf_piece *step, const Between &between) const {
+    between();
     enum { SUMS = K::mma::SUMS };
     const pf_piece *b = step + pf_panels<K, K::ROWS, K::A_ALONG_K>::PARTS;
     for (int e = 0; e < DOWN * ACROSS * SUMS; e++) {
@@ -315,7 +316,8 @@ template <class K> struct pf_async_loop {
       PF_UNROLL
       for (int j = 0; j < ACROSS; j++) mma::clear(at[i][j]);
     }
-    /* What wgmma multiplies meanwhile is no matter of threads: then they do first what takes long. */
+    /* What wgmma multiplies meanwhile is no matter of threads: then they do first what takes long, and fetch behind its first
+     * instruction, since they wait for room to give the others. */
     enum { FIRST = by::LATE || (K::WGMMA && In::PREPARES) };
     int here = 0, next = AHEAD, half = AHEAD % 2;
     by work;
@@ -325,12 +327,17 @@ template <class K> struct pf_async_loop {
       pf_copies_wait<AHEAD - 1>();
       by::publish();
       pf_barrier();
-      if (FIRST) work.multiply(at, lds + here * STEP_PIECES);
-      if (k + AHEAD * DEPTH < end) in.copy(lds + next * STEP_PIECES, k + AHEAD * DEPTH, end, half);
+      const auto fetch = [&] {
+        if (k + AHEAD * DEPTH < end) in.copy(lds + next * STEP_PIECES, k + AHEAD * DEPTH, end, half);
+      };
+      if (FIRST)
+        work.multiply(at, lds + here * STEP_PIECES, fetch);
+      else
+        fetch();
       pf_copies_end();
       half ^= 1;
       if (In::PREPARES) in.prepare(k + (AHEAD + 1) * DEPTH, end, half);
-      if (!FIRST) work.multiply(at, lds + here * STEP_PIECES);
+      if (!FIRST) work.multiply(at, lds + here * STEP_PIECES, [] {});
       by::template wait<1>();
       here = here + 1 == K::STAGES ? 0 : here + 1;
       next = next + 1 == K::STAGES ? 0 : next + 1;
@@ -417,15 +424,20 @@ template <class K> struct pf_async_loop {
   }
   /* What layers and blocks of a cluster have of these rows' sums, to where the first layer has them. */
   PF_FN void add(sum *rows, int count) {
+    enum { SOME = 4, FAST = K::COLS / SOME };
+    typedef pf_vector<sum, SOME> some;
     PF_UNROLL_FEW
-    for (int e = pf_thread(); e < count * K::COLS; e += K::THREADS) {
-      sum *at = rows + e / K::COLS * PITCH + e % K::COLS, total = 0;
+    for (int e = pf_thread(); e < count * FAST; e += K::THREADS) {
+      sum *at = rows + e / FAST * PITCH + e % FAST * SOME;
+      some total = {};
       PF_UNROLL
       for (int part = 0; part < PARTS * K::WAVES_DEEP; part++) {
         const sum *other = at + part % K::WAVES_DEEP * (K::ROWS * PITCH);
-        total += PARTS > 1 ? pf_cluster_load(other, part / K::WAVES_DEEP) : *other;
+        const some more = PARTS > 1 ? pf_cluster_load(other, part / K::WAVES_DEEP) : *(const some *)other;
+        PF_UNROLL
+        for (int n = 0; n < SOME; n++) total.at[n] += more.at[n];
       }
-      *at = total;
+      *(some *)at = total;
     }
     pf_barrier();
   }

@@ -46,8 +46,9 @@ template <class K> struct pf_panels_sync {
     for (int i = 0; i < DOWN; i++) load<K::ROWS, K::A_ALONG_K, 1>(rows[i], step, top + i * PF_MMA_EDGE, chunk, q);
   }
   /* While one half of a chunk is multiplied the other one comes. */
-  template <int DOWN, int ACROSS>
-  PF_MEMBER void multiply(typename mma::sums (&at)[DOWN][ACROSS], const pf_piece *step) const {
+  template <int DOWN, int ACROSS, class Between>
+  PF_MEMBER void multiply(typename mma::sums (&at)[DOWN][ACROSS], const pf_piece *step, const Between &between) const {
+    between();
     enum { TURNS = 2 * K::CHUNKS / K::WAVES_DEEP };
     typename mma::left rows[DOWN];
     typename mma::right columns[ACROSS];
@@ -83,8 +84,8 @@ template <class K> struct pf_panels_wgmma {
   template <int LINES, int ALONG_K> PF_FN int slice_at(int slice) {
     return pf_panels<K, LINES, ALONG_K>::piece(0, slice * SLICE);
   }
-  template <int ACROSS>
-  PF_MEMBER void multiply(typename mma::sums (&at)[1][ACROSS], const pf_piece *step) const {
+  template <int ACROSS, class Between>
+  PF_MEMBER void multiply(typename mma::sums (&at)[1][ACROSS], const pf_piece *step, const Between &between) const {
     const uint64_t a = pf_wgmma_place<64>(step + group * (HIGH * LINE / PF_MMA_PIECE)); /* along k and across */
     const uint64_t b = pf_wgmma_place<64>(step + pf_panels<K, K::ROWS, K::A_ALONG_K>::PARTS);
     pf_wgmma_begin();
@@ -94,6 +95,7 @@ template <class K> struct pf_panels_wgmma {
       const int slice = K::WAVES_DEEP > 1 ? layer * TURNS + turn : turn;
       pf_wgmma<mma, ACROSS>::template call<!K::A_ALONG_K, !K::B_ALONG_K, 1>(
           at[0], a + slice_at<K::ROWS, K::A_ALONG_K>(slice), b + slice_at<K::COLS, K::B_ALONG_K>(slice));
+      if (turn == 0) between();
     }
     pf_wgmma_end();
   }

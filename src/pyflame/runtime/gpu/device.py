@@ -34,6 +34,7 @@ from pyflame.runtime.gpu.stream import Event, ForeignStream, Stream
 from pyflame.runtime.gpu.timing import Timings
 from pyflame.runtime.gpu.transfer import Transfers
 from pyflame.runtime.gpu.watched import Watched
+from pyflame.runtime.kernels import Ahead
 
 _REMEMBERED = 1024  # launches that a fault is looked for in, at most
 T = TypeVar("T")
@@ -281,6 +282,11 @@ class GpuDevice:
         """Each text's kernels, by the suffixes given with it. A text defines kernels PF_KEY<suffix>."""
         self.use()  # or a device that has broken would refuse to load what is compiled, and not say why
         return self.kernels.functions(texts)
+
+    def ahead(self) -> Ahead:
+        """What compiles kernels in the background, before they are asked for."""
+        self.use()
+        return self.kernels.ahead()
 
     def load(self, code: bytes, names: Sequence[str]) -> list[Function]:
         """Kernels of a code object, which stays loaded until it is unloaded as often: a launch may be under way."""
