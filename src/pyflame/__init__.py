@@ -354,6 +354,7 @@ _LATER = {
     "sparse_csr_tensor": ("tensor.sparse_csr", "sparse_csr_tensor"),
     **{name: ("tensor.torch_names", name) for name in (*_LAYOUTS, *_NO_DTYPES)},
     **{name: ("transform.torch_jit", name) for name in ("ScriptFunction", "ScriptModule")},
+    "TensorType": ("_C", "TensorType"),
     "spmm": ("tensor.sparse", "spmm"),
     **{name: ("tensor.torch_statistics", name) for name in ("histogram", "histogramdd", "pdist")},
     **{name: ("tensor.old_linalg", name) for name in _OLD_LINALG},

@@ -107,6 +107,17 @@ IMPORTS = [
     "from torch.utils.data.dataloader import _collate_fn_t; _collate_fn_t",
     "from torch.quasirandom import SobolEngine",
     "from torch._custom_ops import impl_abstract",
+    "from torch._subclasses.fake_tensor import is_fake; assert not is_fake(3)",
+    "from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx; assert get_proxy_mode() is None",
+    "from torch.utils.data._utils.pin_memory import pin_memory; assert pin_memory([2]) == [2]",
+    "from torch.utils.data._utils.worker import _generate_state, get_worker_info",
+    "from torch.utils.data.dataloader import BatchSampler, Dataset, IterableDataset, RandomSampler, Sampler",
+    "from torch.utils.weak import TensorWeakRef, WeakIdKeyDictionary, WeakIdRef, WeakTensorKeyDictionary",
+    "from torch.distributions.transforms import _clipped_sigmoid",
+    "from torch import TensorType; from torch._C import Generator, Graph, _LinAlgError",
+    "import torch; torch._C._jit_set_profiling_mode(False); torch._C._jit_set_texpr_fuser_enabled(True)",
+    "import torch.serialization; assert torch.serialization.pickle.loads",
+    "import torch.jit; torch.jit.__spec__, torch.jit.__path__",
     "from torch.onnx import register_custom_op_symbolic, symbolic_opset11",
     "from torch.onnx.symbolic_helper import parse_args; f = lambda g: g; assert callable(parse_args('v')(f))",
     "import torch.distributed as d; d.device_mesh.DeviceMesh; d.ReduceOp.RedOpType",
@@ -169,6 +180,28 @@ def test_ops_by_their_names_in_aten() -> None:
     assert [np.allclose(a, b, rtol=1e-3) for a, b in zip(*found, strict=True)] == [True] * 9
     with pytest.raises(AttributeError):
         pf.ops.aten.no_such_op
+
+
+def test_it_stands_in_for_torch() -> None:
+    """Programs that put it in torch's place ask it what torch can do, which must not be asked of itself."""
+    program = (
+        "import sys, pyflame; sys.modules['torch'] = pyflame; import torch\n"
+        "assert torch is pyflame and not torch.distributed.is_nccl_available()\n"
+        "try: torch.ones(2).to_torch()\n"
+        "except torch.NotSupportedError as error: assert 'under another name' in str(error)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_keys_that_are_objects_not_values() -> None:
+    for library in (pf, torch):
+        weak = importlib.import_module(f"{library.__name__}.utils.weak")
+        known, (x, y) = weak.WeakTensorKeyDictionary(), (library.ones(2), library.ones(2))
+        known[x], known[y] = 1, 2
+        assert (known[x], known[y], len(known)) == (1, 2, 2) and library.ones(2) not in known
+        assert [key is x or key is y for key in known] == [True, True] and weak.WeakIdRef(x)() is x
+        del y
+        assert len(known) == 1 and known.pop(x) == 1 and not known
 
 
 def test_small_helpers() -> None:

@@ -91,6 +91,15 @@ def is_batchedtensor(tensor: Tensor) -> bool:
     return False
 
 
+def is_fake(x: object) -> bool:
+    """Whether it is a tensor of shapes and no values that a mode made: never, those are of the device meta."""
+    return False
+
+
+def get_proxy_mode() -> None:
+    """What traces ops below Python: nothing does."""
+
+
 def get_enum(reduction: str) -> int:
     """The number that torch._C has for a reduction.
 
