@@ -101,9 +101,7 @@ def define(qualname: str, schema: str, *, lib: Any = None, tags: Sequence[Any] =
     packet.add(overload or "default", made)
 
 
-def impl(
-    qualname: str, types: str | Sequence[str], func: Fn | None = None, *, lib: Any = None
-) -> Any:
+def impl(qualname: str, types: str | Sequence[str], func: Fn | None = None, *, lib: Any = None) -> Any:
     """Give an op a kernel for devices or PyTorch's dispatch keys ("CPU", "cuda", "Meta", "Autograd"); "default": for all.
     Also a decorator."""
     if func is None:

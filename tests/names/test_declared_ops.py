@@ -26,7 +26,11 @@ def test_define_and_impl(lib: Any) -> None:
     with pytest.raises(NotImplementedError):
         scale(x)
     mine.impl("scale", lambda x, by=2.0, *, n=None: x * by + (n or 0), "CPU")
-    assert [scale(x).tolist(), scale(x, 3.0, n=2).tolist(), scale.default(x, by=3.0).tolist()] == [[2, 2], [5, 5], [3, 3]]
+    assert [scale(x).tolist(), scale(x, 3.0, n=2).tolist(), scale.default(x, by=3.0).tolist()] == [
+        [2, 2],
+        [5, 5],
+        [3, 3],
+    ]
     for wrong in (lambda: scale(), lambda: scale(x, 1.0, 2), lambda: scale(x, other=1)):
         with pytest.raises(RuntimeError):
             wrong()
@@ -74,7 +78,9 @@ def test_overloads_defaults_and_keys(lib: Any) -> None:
     assert ov.overloads() == ["one", "two"]
 
     seen: list[Any] = []
-    mine.define("o(Tensor[] xs, Tensor? y=None, bool f=True, str s='a', Scalar q=1, int[2] k=[1, 2]) -> (Tensor, Tensor)")
+    mine.define(
+        "o(Tensor[] xs, Tensor? y=None, bool f=True, str s='a', Scalar q=1, int[2] k=[1, 2]) -> (Tensor, Tensor)"
+    )
     mine.impl("o", lambda xs, y=None, f=True, s="a", q=1, k=(1, 2): (seen.append((y, f, s, q, list(k))), xs[0], xs[1])[1:],
               "CompositeExplicitAutograd")  # fmt: skip
     first, second = lib.ops.declared_three.o([x, x * 2])
@@ -100,7 +106,9 @@ def test_kernels_above_autograd_and_autocast(lib: Any) -> None:
 
     mine.impl("a", Above.apply, "Autograd")
     assert gradient(lib, a) == [11, 11]
-    keys = lib._C.DispatchKeySet(lib._C.DispatchKey.AutocastCPU) | lib._C.DispatchKeySet(lib._C.DispatchKey.AutocastCUDA)
+    keys = lib._C.DispatchKeySet(lib._C.DispatchKey.AutocastCPU) | lib._C.DispatchKeySet(
+        lib._C.DispatchKey.AutocastCUDA
+    )
 
     def cast(x: Any) -> Any:
         with lib._C._ExcludeDispatchKeyGuard(keys):
