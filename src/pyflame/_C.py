@@ -69,10 +69,10 @@ class _nn:
 
 
 __all__ = [
-    "DispatchKey",
-    "DispatchKeySet",
     "DisableTorchFunction",
     "DisableTorchFunctionSubclass",
+    "DispatchKey",
+    "DispatchKeySet",
     "Generator",
     "_AutoDispatchBelowAutograd",
     "_ExcludeDispatchKeyGuard",

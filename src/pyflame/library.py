@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from types import SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import Any
 
 from pyflame import ops

@@ -182,6 +182,34 @@ def test_ops_by_their_names_in_aten() -> None:
         pf.ops.aten.no_such_op
 
 
+ATEN = [
+    "_softmax.default(x, 1, False)", "_log_softmax(x, 1, False)", "_to_copy.default(x, dtype=t.float64)", "alias(x)",
+    "_unsafe_view.default(x, [6])", "slice.Tensor(x, 1, 0, 2)", "slice(x, -1, 1)", "index.Tensor(x, [None, i])",
+    "copy.default(x, x[0])", "fill.Scalar(x, 2.0)", "zero(x)", "full.default([2], 3.0)", "ones([2])",
+    "zeros_like.default(x)", "arange.start_step(0, 6, 2)", "linalg_vector_norm.default(x)", "special_entr(x.abs())",
+    "scalar_tensor.default(2.0)", "lift_fresh(x)", "_reshape_alias(x, [6], [1])", "fft_fft.default(x).real",
+    "convolution.default(x[None], x[:, None, :2], None, [1], [0], [1], False, [0], 2)",
+    "convolution.default(x[None], x[:, None], None, [2], [1], [1], True, [1], 2)", "constant_pad_nd.default(x, [1, 1], 2.0)",
+    "native_layer_norm.default(x, [3], None, None, 1e-5)[0]", "linalg_inv_ex(x[:, :2])[0]", "upsample_nearest1d(x[None], [6])",
+    "upsample_bilinear2d(x[None, None], [4, 6], False)", "reflection_pad1d(x, [1, 1])", "replication_pad1d(x, [1, 1])",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", ATEN)
+def test_ops_that_only_aten_names(call: str) -> None:
+    found = []
+    for library in (pf, torch):
+        x = library.tensor([[-1.0, 2.0, 0.5], [3.0, -2.0, 1.5]])
+        found.append(
+            eval(f"aten.{call}", {"aten": library.ops.aten, "t": library, "x": x, "i": library.tensor([0, 2])})
+        )
+    ours, theirs = found
+    assert (
+        tuple(ours.shape) == tuple(theirs.shape) and str(ours.dtype).split(".")[-1] == str(theirs.dtype).split(".")[-1]
+    )
+    np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-5, atol=1e-6)
+
+
 def test_it_stands_in_for_torch() -> None:
     """Programs that put it in torch's place ask it what torch can do, which must not be asked of itself."""
     program = (

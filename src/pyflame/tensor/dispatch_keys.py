@@ -44,7 +44,7 @@ class DispatchKeySet:
         return key in self._keys
 
 
-def _ExcludeDispatchKeyGuard(keys: DispatchKeySet) -> Any:  # noqa: N802  PyTorch's name
+def _ExcludeDispatchKeyGuard(keys: DispatchKeySet) -> Any:
     """A `with` block without what the keys stand for: autocast, or recording for gradients."""
     names = [key.name for key in keys._keys]
     without: dict[str, Any] = {}
@@ -55,6 +55,6 @@ def _ExcludeDispatchKeyGuard(keys: DispatchKeySet) -> Any:  # noqa: N802  PyTorc
     return mode(**without)
 
 
-def _AutoDispatchBelowAutograd() -> Any:  # noqa: N802  PyTorch's name
+def _AutoDispatchBelowAutograd() -> Any:
     """A `with` block in which nothing is recorded for gradients."""
     return mode(grad_enabled=False)

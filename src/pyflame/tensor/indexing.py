@@ -141,7 +141,7 @@ class Place:
     def write(self, x: Node, value: Any, *indices: Node) -> Node:
         value = _fitted(value, self.shape, x.dtype)
         if 0 in self.shape:
-            return x
+            return F.with_nothing(x, value)
         if not self.axes:
             counts = tuple(count for _, _, count in self.region)
             return F.assign(x, F.reshape(value, counts), tuple(self.region))
