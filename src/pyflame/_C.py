@@ -19,12 +19,13 @@ from pyflame.tensor.overrides import disabled_torch_function as _disabled_torch_
 from pyflame.tensor.tensor import Tensor
 
 _GRAPHS = "pf.explain shows what a function computes"
-Graph, TensorType, Value = (
-    refused(name, _GRAPHS) for name in ("Graph", "TensorType", "Value")
+DeviceObjType, Graph, TensorType, Value = (
+    refused(name, _GRAPHS) for name in ("DeviceObjType", "Graph", "TensorType", "Value")
 )  # libraries annotate so
 __path__: list[str] = []  # torch has files below this path, and core/torch_paths.py finds them
 __getattr__ = below("_C")
 _TensorMeta = type(Tensor)
+_has_xpu = False
 
 
 def _log_api_usage_once(event: str) -> None:

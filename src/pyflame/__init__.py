@@ -355,7 +355,7 @@ _LATER = {
     "sparse_csr_tensor": ("tensor.sparse_csr", "sparse_csr_tensor"),
     **{name: ("tensor.torch_names", name) for name in (*_LAYOUTS, *_NO_DTYPES)},
     **{name: ("transform.torch_jit", name) for name in ("ScriptFunction", "ScriptModule")},
-    "TensorType": ("_C", "TensorType"),
+    **{name: ("_C", name) for name in ("DeviceObjType", "TensorType")},
     "spmm": ("tensor.sparse", "spmm"),
     **{name: ("tensor.segments", name) for name in _SEGMENTS},
     "_segment_reduce": ("tensor.segments", "segment_reduce"),

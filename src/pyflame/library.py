@@ -80,8 +80,7 @@ def _parts(caller: str, name: str) -> tuple[str, str]:
 
 
 def define(qualname: str, schema: str, *, lib: Any = None, tags: Sequence[Any] = ()) -> None:
-    """Declare an op that has no kernel yet; `impl`, `register_kernel`, `register_fake` and `register_autograd` give it what
-    it does.
+    """Declare an op that has no kernel yet: `impl`, `register_kernel` and `register_fake` say what it does.
 
     Without a gradient of its own its gradient is that of what its kernel calls.
 
@@ -102,8 +101,8 @@ def define(qualname: str, schema: str, *, lib: Any = None, tags: Sequence[Any] =
 
 
 def impl(qualname: str, types: str | Sequence[str], func: Fn | None = None, *, lib: Any = None) -> Any:
-    """Give an op a kernel for devices or PyTorch's dispatch keys ("CPU", "cuda", "Meta", "Autograd"); "default": for all.
-    Also a decorator."""
+    """Give an op a kernel for devices or PyTorch's dispatch keys ("CPU", "cuda", "Meta", "Autograd"); "default": for
+    all. Also a decorator."""
     if func is None:
         return functools.partial(impl, qualname, types)
     op = _op("impl", qualname)
@@ -113,7 +112,7 @@ def impl(qualname: str, types: str | Sequence[str], func: Fn | None = None, *, l
 
 
 class Library:
-    """Ops of one namespace: `Library("mylib", "DEF")` declares them, `Library("mylib", "IMPL", "CPU")` gives them kernels.
+    """Ops of one namespace: `Library("mylib", "DEF")` declares them, `Library("mylib", "IMPL", "CPU")` has kernels.
 
     >>> mine = pf.library.Library("examples", "FRAGMENT")
     >>> mine.define("twice(Tensor x) -> Tensor")

@@ -81,8 +81,12 @@ def test_overloads_defaults_and_keys(lib: Any) -> None:
     mine.define(
         "o(Tensor[] xs, Tensor? y=None, bool f=True, str s='a', Scalar q=1, int[2] k=[1, 2]) -> (Tensor, Tensor)"
     )
-    mine.impl("o", lambda xs, y=None, f=True, s="a", q=1, k=(1, 2): (seen.append((y, f, s, q, list(k))), xs[0], xs[1])[1:],
-              "CompositeExplicitAutograd")  # fmt: skip
+
+    def o(xs: Any, y: Any = None, f: Any = True, s: Any = "a", q: Any = 1, k: Any = (1, 2)) -> Any:
+        seen.append((y, f, s, q, list(k)))
+        return xs[0], xs[1]
+
+    mine.impl("o", o, "CompositeExplicitAutograd")
     first, second = lib.ops.declared_three.o([x, x * 2])
     assert (first.tolist(), second.tolist(), seen) == ([1, 1], [2, 2], [(None, True, "a", 1, [1, 2])])
 

@@ -114,6 +114,8 @@ IMPORTS = [
     "from torch.utils.data.dataloader import BatchSampler, Dataset, IterableDataset, RandomSampler, Sampler",
     "from torch.utils.weak import TensorWeakRef, WeakIdKeyDictionary, WeakIdRef, WeakTensorKeyDictionary",
     "from torch.distributions.transforms import _clipped_sigmoid",
+    "import torch; assert torch._C._has_xpu is False; torch.DeviceObjType",
+    "from torch._C._functorch import _add_batch_dim, _remove_batch_dim, is_batchedtensor",
     "from torch import TensorType; from torch._C import Generator, Graph, _LinAlgError",
     "import torch; torch._C._jit_set_profiling_mode(False); torch._C._jit_set_texpr_fuser_enabled(True)",
     "import torch.serialization; assert torch.serialization.pickle.loads",
@@ -189,8 +191,10 @@ ATEN = [
     "zeros_like.default(x)", "arange.start_step(0, 6, 2)", "linalg_vector_norm.default(x)", "special_entr(x.abs())",
     "scalar_tensor.default(2.0)", "lift_fresh(x)", "_reshape_alias(x, [6], [1])", "fft_fft.default(x).real",
     "convolution.default(x[None], x[:, None, :2], None, [1], [0], [1], False, [0], 2)",
-    "convolution.default(x[None], x[:, None], None, [2], [1], [1], True, [1], 2)", "constant_pad_nd.default(x, [1, 1], 2.0)",
-    "native_layer_norm.default(x, [3], None, None, 1e-5)[0]", "linalg_inv_ex(x[:, :2])[0]", "upsample_nearest1d(x[None], [6])",
+    "convolution.default(x[None], x[:, None], None, [2], [1], [1], True, [1], 2)",
+    "constant_pad_nd.default(x, [1, 1], 2.0)",
+    "native_layer_norm.default(x, [3], None, None, 1e-5)[0]", "linalg_inv_ex(x[:, :2])[0]",
+    "upsample_nearest1d(x[None], [6])",
     "upsample_bilinear2d(x[None, None], [4, 6], False)", "reflection_pad1d(x, [1, 1])", "replication_pad1d(x, [1, 1])",
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Writes of values without elements record nothing to compute, and gradients without elements nevertheless, as in torch:
+"""Writes of values without elements change nothing, and have gradients without elements nevertheless, as in torch:
 an expert that no token chose has a gradient of zeros, not None."""
 
 from __future__ import annotations

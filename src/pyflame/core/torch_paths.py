@@ -114,6 +114,10 @@ _QUANTIZATION = (
     "files with encoded weights run as they are: see docs/encodings.md",
 )
 REFUSED: dict[str, tuple[str, str]] = {
+    "_C._functorch": (
+        "_add_batch_dim _remove_batch_dim _vmap_decrement_nesting _vmap_increment_nesting get_unwrapped",
+        "pf.vmap runs functions for each example",
+    ),
     "ao.quantization": _QUANTIZATION,
     "_subclasses.fake_tensor": ("FakeTensor FakeTensorMode", "tensors of the device meta have shapes and no values"),
     "fx.experimental.proxy_tensor": ("make_fx", "pf.fx.symbolic_trace traces functions and modules"),

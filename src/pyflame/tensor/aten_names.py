@@ -1,4 +1,4 @@
-"""Ops of torch.ops.aten that have no function of their name in PyTorch: what programs that trace and rewrite ops call."""
+"""Ops of torch.ops.aten that have no function of their name in PyTorch, which programs that rewrite ops call."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def _resized(mode: str, aligns: bool) -> Callable[..., Any]:
 
 
 def _sparse_addmm(x: Tensor, sparse: Any, dense: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    return beta * x + alpha * (sparse @ dense)
+    out: Tensor = beta * x + alpha * (sparse @ dense)
+    return out
 
 
 NAMES: dict[str, Callable[..., Any]] = {

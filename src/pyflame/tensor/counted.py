@@ -51,7 +51,7 @@ def repeat_interleave(
     tensor([1, 2, 2, 2])
     """
     if x is None or repeats is None:
-        return _positions(repeats if x is None else x, None)
+        return _positions(repeats if x is None else x, None)  # type: ignore[arg-type]
     if not isinstance(repeats, Tensor) or repeats.numel() == 1:
         times = repeats if not isinstance(repeats, Tensor) else int(repeats.item())
         return OP_FUNCTIONS["repeat_interleave"](x, times, dim)  # type: ignore[no-any-return]

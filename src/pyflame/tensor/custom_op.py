@@ -1,7 +1,7 @@
 """An op of a program's own: a Python function with a name, kernels for devices, and a gradient that is given apart.
 
-Kernels are found by PyTorch's dispatch keys, of which the devices' and these mean something here: Autograd for calls that
-record, Autocast inside autocast, Meta for devices that compute nothing, Composite for all others.
+Kernels are found by PyTorch's dispatch keys, of which the devices' and these mean something here: Autograd for calls
+that record, Autocast inside autocast, Meta for devices that compute nothing, Composite for all others.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ def signature_of(op: str, schema: str) -> inspect.Signature:
     found = _SCHEMA.fullmatch(schema)
     if found is None:
         raise ArgumentError(f"[define] expected a schema like '(Tensor x) -> Tensor' for {op} but got {schema!r}")
-    parameters, kind = [], inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = []
+    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
     for text in filter(None, (part.strip() for part in _COMMA.split(found["arguments"]))):
         if text == "*":
             kind = inspect.Parameter.KEYWORD_ONLY

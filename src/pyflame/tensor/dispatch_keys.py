@@ -11,7 +11,7 @@ class _Keys(type):
     def __getattr__(cls, name: str) -> DispatchKey:
         if name.startswith("__"):
             raise AttributeError(name)
-        return cls(name)
+        return cls(name)  # type: ignore[no-any-return]
 
 
 class DispatchKey(metaclass=_Keys):

@@ -35,15 +35,15 @@ def segment_reduce(
         raise ArgumentError(f"[segment_reduce] expected reduce to be one of {sorted(_NEUTRAL)} but got {reduce!r}")
     if (lengths is None) == (offsets is None) or indices is not None:
         raise ArgumentError("[segment_reduce] expected either lengths or offsets")
-    if offsets is None:
-        ends = FUNCTIONS["cumsum"](lengths, -1)
-        counts = lengths
-    else:
+    if lengths is not None:
+        ends, counts = FUNCTIONS["cumsum"](lengths, -1), lengths
+    elif offsets is not None:
         ends, counts = offsets[..., 1:], offsets[..., 1:] - offsets[..., :-1]
     axis, size = axis % data.ndim, data.shape[axis]
     if ends.ndim != axis + 1 or ends.shape[:-1] != data.shape[:axis]:
         raise ShapeError(
-            f"[segment_reduce] expected segments of shape {(*data.shape[:axis], 'n')} for axis {axis} but got {ends.shape}"
+            f"[segment_reduce] expected segments of shape {(*data.shape[:axis], 'n')} for axis {axis} but got "
+            f"{ends.shape}"
         )
     if not unsafe and lengths is not None and not bool((ends[..., -1] == size).all()):
         raise ShapeError(f"[segment_reduce] expected lengths that add up to {size} but got {lengths.tolist()}")
@@ -64,7 +64,8 @@ def _convert_indices_from_coo_to_csr(input: Tensor, size: int, *, out_int32: boo
     """Sorted row numbers as pointers: where the elements of each row begin, and where the last row's end."""
     rows = input.to(dtype=int64)
     counts = FUNCTIONS["scatter_add"](zeros(size + 1, dtype=int64), 0, rows + 1, ones_like(rows))
-    return FUNCTIONS["cumsum"](counts, 0).to(dtype=int32 if out_int32 else int64)
+    pointers: Tensor = FUNCTIONS["cumsum"](counts, 0)
+    return pointers.to(dtype=int32 if out_int32 else int64)
 
 
 def _convert_indices_from_csr_to_coo(
@@ -74,4 +75,5 @@ def _convert_indices_from_csr_to_coo(
     places = arange(col_indices.shape[0])
     rows = FUNCTIONS["searchsorted"](crow_indices[1:].contiguous(), places, right=True)
     pair = [col_indices, rows] if transpose else [rows, col_indices]
-    return FUNCTIONS["stack"]([part.to(dtype=int32 if out_int32 else int64) for part in pair])
+    places_of_all: Tensor = FUNCTIONS["stack"]([part.to(dtype=int32 if out_int32 else int64) for part in pair])
+    return places_of_all

@@ -1,4 +1,4 @@
-"""torch.utils.weak by its path: what is known of objects as long as they live, by which they are, not by their values."""
+"""torch.utils.weak by its path: what is known of objects as long as they live, by identity, not by value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class WeakIdRef(weakref.ref[Any]):
     __slots__ = ("_id",)
 
     def __init__(self, key: Any, callback: Any = None) -> None:
-        super().__init__(key, callback)
+        super().__init__(key, callback)  # type: ignore[call-arg]
         self._id = id(key)
 
     def __hash__(self) -> int:

@@ -1,7 +1,7 @@
 """Losses and softmaxes whose arguments PyTorch has in another order than the ops here, and with its older words.
 
-`size_average` and `reduce` are what `reduction` was called. Programs still give them by position, where an op would take
-them for something else: in `cross_entropy(x, target, None, False)` False is `size_average`, not `ignore_index`.
+`size_average` and `reduce` are what `reduction` was called. Programs still give them by position, where an op would
+take them for something else: in `cross_entropy(x, target, None, False)` False is `size_average`, not `ignore_index`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def weighted(op: Callable[..., Tensor], by_weights: bool) -> Callable[..., Tenso
         reduction = given.pop("reduction", "mean")
         each = op(**given, reduction="none") * weight
         if by_weights and reduction == "mean":
-            return each.sum() / weight.sum()
+            return each.sum() / weight.sum()  # type: ignore[no-any-return]
         return reduced(op.__name__, each, reduction)
 
     function.__signature__ = signature  # type: ignore[attr-defined]
