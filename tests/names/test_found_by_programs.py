@@ -428,3 +428,18 @@ def test_lists_that_stand_for_tuples() -> None:
         return [*read, x.tolist()]
 
     assert found(pf) == found(torch)
+
+
+@pytest.mark.parametrize("width", [0.3, 0.69, 1.0])
+def test_cholesky_of_nearly_singular_matrices(width: float) -> None:
+    """Gaussian processes ask `cholesky_ex` whether one is: it tells, and never raises."""
+    x = np.linspace(0, 1, 12)
+    kernel = pf.tensor(np.exp(-((x[:, None] - x) ** 2) / (2 * width**2)))
+    low, info = pf.linalg.cholesky_ex(kernel)
+    if info.item() == 0:
+        np.testing.assert_allclose((low @ low.mT).numpy(), kernel.numpy(), atol=1e-8)
+    try:
+        pf.linalg.cholesky(kernel)
+        assert info.item() == 0
+    except pf.linalg.LinAlgError:
+        assert info.item() > 0

@@ -23,6 +23,7 @@ IMPORTS = [
     "from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors",
     "from torch.torch_version import TorchVersion",
     "from torch.nn.common_types import _size_2_t, _size_any_t",
+    "from torch.nn.common_types import _maybe_indices_t, _ratio_any_t, _scalar_or_tuple_6_t, _size_2_opt_t",
     "from torch.nn.modules.module import Module, _addindent",
     "from torch.nn.modules.dropout import _DropoutNd",
     "from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AvgPoolNd, _MaxPoolNd",
