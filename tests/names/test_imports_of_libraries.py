@@ -108,7 +108,7 @@ IMPORTS = [
     "from torch.utils.data.dataloader import _collate_fn_t; _collate_fn_t",
     "from torch.quasirandom import SobolEngine",
     "from torch._custom_ops import impl_abstract",
-    "from torch._subclasses.fake_tensor import is_fake; assert not is_fake(3)",
+    "from torch._subclasses.fake_tensor import is_fake, unset_fake_temporarily; assert not is_fake(3)",
     "from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx; assert get_proxy_mode() is None",
     "from torch.utils.data._utils.pin_memory import pin_memory; assert pin_memory([2]) == [2]",
     "from torch.utils.data._utils.worker import _generate_state, get_worker_info",

@@ -111,6 +111,11 @@ def is_fake(x: object) -> bool:
     return False
 
 
+def unset_fake_temporarily() -> nullcontext[None]:
+    """A `with` block without such a mode: there is none."""
+    return nullcontext()
+
+
 def get_proxy_mode() -> None:
     """What traces ops below Python: nothing does."""
 
