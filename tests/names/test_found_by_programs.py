@@ -443,3 +443,21 @@ def test_cholesky_of_nearly_singular_matrices(width: float) -> None:
         assert info.item() == 0
     except pf.linalg.LinAlgError:
         assert info.item() > 0
+
+
+NESTED: list[Any] = [
+    [[0, 1], [1, 2]], [[0, 1]], [(0, 1), (2, 2)], [np.array([0, 1]), 2], [[0, 1], slice(1, 3)], [0, 2],
+    [[True, False, True]], [[i % 3, 0] for i in range(40)],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", NESTED)
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")
+def test_lists_of_lists_are_indices_of_each_axis(key: Any) -> None:
+    found = []
+    for library in (torch, pf):
+        x = library.arange(12).reshape(3, 4)
+        taken = x[key].tolist()
+        x[key] = -1
+        found.append((taken, x.tolist()))
+    assert found[0] == found[1]
