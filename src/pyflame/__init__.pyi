@@ -45,6 +45,8 @@ from pyflame import train as train
 from pyflame import types as types
 from pyflame import utils as utils
 from pyflame import version as version
+from pyflame._C import DeviceObjType as DeviceObjType
+from pyflame._C import TensorType as TensorType
 from pyflame.backend.rocm import rocm_device_count as rocm_device_count
 from pyflame.backend.rocm import rocm_get_device as rocm_get_device
 from pyflame.backend.rocm import rocm_get_device_info as rocm_get_device_info
@@ -105,6 +107,8 @@ from pyflame.core.precision import get_float32_matmul_precision as get_float32_m
 from pyflame.core.precision import set_float32_matmul_precision as set_float32_matmul_precision
 from pyflame.distributions.counts import binomial as binomial
 from pyflame.distributions.counts import poisson as poisson
+from pyflame.distributions.gammas import _sample_dirichlet as _sample_dirichlet
+from pyflame.distributions.gammas import _standard_gamma as _standard_gamma
 from pyflame.doctor.monitor import monitor as monitor
 from pyflame.engine.compile_stats import compile_stats as compile_stats
 from pyflame.engine.services import clear_cache as clear_cache
@@ -252,6 +256,10 @@ from pyflame.tensor.random import randn_like as randn_like
 from pyflame.tensor.random import randperm as randperm
 from pyflame.tensor.random import seed as seed
 from pyflame.tensor.random import set_rng_state as set_rng_state
+from pyflame.tensor.segments import _convert_indices_from_coo_to_csr as _convert_indices_from_coo_to_csr
+from pyflame.tensor.segments import _convert_indices_from_csr_to_coo as _convert_indices_from_csr_to_coo
+from pyflame.tensor.segments import _segment_reduce as _segment_reduce
+from pyflame.tensor.segments import segment_reduce as segment_reduce
 from pyflame.tensor.sets import allclose as allclose
 from pyflame.tensor.sets import bincount as bincount
 from pyflame.tensor.sets import equal as equal
@@ -458,6 +466,7 @@ __all__ = [
     "DeviceError",
     "DeviceFaultError",
     "DeviceNameError",
+    "DeviceObjType",
     "DoubleTensor",
     "EncodedTensor",
     "EngineStoppedError",
@@ -490,6 +499,7 @@ __all__ = [
     "SymFloat",
     "SymInt",
     "Tensor",
+    "TensorType",
     "TraceError",
     "TypedStorage",
     "UntypedStorage",
@@ -507,7 +517,12 @@ __all__ = [
     "_check_type",
     "_check_value",
     "_check_with",
+    "_convert_indices_from_coo_to_csr",
+    "_convert_indices_from_csr_to_coo",
     "_int_mm",
+    "_sample_dirichlet",
+    "_segment_reduce",
+    "_standard_gamma",
     "absolute",
     "accelerator",
     "acos",
@@ -1100,6 +1115,7 @@ __all__ = [
     "scatter_reduce",
     "searchsorted",
     "seed",
+    "segment_reduce",
     "select",
     "select_copy",
     "select_scatter",

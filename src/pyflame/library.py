@@ -7,89 +7,23 @@ that computes nothing (`null:...`) the fake function stands for it.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 from pyflame import ops
-from pyflame.core.errors import ArgumentError, GradientError, suggest
-from pyflame.core.state import mode, state
-from pyflame.tensor.custom import Context, attach
-from pyflame.tensor.tensor import Tensor
+from pyflame.core.errors import ArgumentError, suggest
+from pyflame.tensor.custom_op import CustomOpDef
+from pyflame.tensor.declared import DeclaredOp, OpPacket
 
-__all__ = ["CustomOpDef", "custom_op", "impl_abstract", "register_autograd", "register_fake", "register_kernel"]
+__all__ = [
+    "CustomOpDef", "Library", "custom_op", "define", "impl", "impl_abstract", "register_autograd", "register_fake",
+    "register_kernel",
+]  # fmt: skip
 
 Fn = Callable[..., Any]
 _known: dict[str, CustomOpDef] = {}
 _waiting: dict[str, Fn] = {}  # fake functions of ops that are not there yet
-
-
-class CustomOpDef:
-    """What `custom_op` gives: call it, and register what belongs to it."""
-
-    def __init__(self, name: str, fn: Fn, mutates_args: str | Iterable[str]) -> None:
-        self._qualname = name
-        self._fn = fn
-        self._kernels: dict[str, Fn] = {}
-        self._fake: Fn | None = None
-        self._backward: Fn | None = None
-        self._setup: Fn | None = None
-        self.mutates_args = mutates_args
-        self.default = self  # torch.ops.mylib.op.default
-        functools.update_wrapper(self, fn)
-
-    def __repr__(self) -> str:
-        return f"<CustomOpDef({self._qualname})>"
-
-    def register_fake(self, fn: Fn) -> Fn:
-        """The function that gives results of the right shapes, without values."""
-        self._fake = fn
-        return fn
-
-    def register_kernel(self, device_types: str | Sequence[str] | None, func: Fn | None = None) -> Any:
-        """The function for tensors on these devices ("cpu", "cuda", "rocm"); None: on all."""
-        if func is None:
-            return functools.partial(self.register_kernel, device_types)
-        if device_types is None:
-            self._fn = func
-        for kind in [device_types] if isinstance(device_types, str) else device_types or ():
-            self._kernels[kind] = func
-        return func
-
-    def register_autograd(self, backward: Fn, /, *, setup_context: Fn | None = None) -> None:
-        """The gradient: `backward(ctx, *gradients)` gives one for each argument; `setup_context(ctx, inputs, output)`
-        keeps what it needs."""
-        self._backward, self._setup = backward, setup_context
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        bound = inspect.signature(self._fn).bind(*args, **kwargs)
-        bound.apply_defaults()
-        given, named = bound.args, bound.kwargs
-        needs = tuple(state.grad_enabled and isinstance(a, Tensor) and a.requires_grad for a in given)
-        with mode(grad_enabled=False):
-            result = self._chosen(given)(*given, **named)
-        if not any(needs):
-            return result
-        context = Context(needs)
-        if self._setup is not None:
-            with mode(grad_enabled=False):
-                extra = {"keyword_only_inputs": named} if named else {}
-                self._setup(ctx=context, inputs=given, output=result, **extra)
-        backward = functools.partial(self._backward or self._no_backward, context)
-        return attach(self._qualname, result, given, backward, context)
-
-    def _chosen(self, args: tuple[Any, ...]) -> Fn:
-        kinds = [a.device.type for a in args if isinstance(a, Tensor)]
-        if not {"null", "meta"}.isdisjoint(kinds) and self._fake is not None:
-            return self._fake
-        return next((self._kernels[kind] for kind in kinds if kind in self._kernels), self._fn)
-
-    def _no_backward(self, *args: Any) -> Any:
-        raise GradientError(
-            f"[{self._qualname}] expected a gradient rule for the backward pass but it has none; give it one with "
-            "register_autograd"
-        )
 
 
 def custom_op(
@@ -121,19 +55,95 @@ def custom_op(
         return functools.partial(
             custom_op, name, mutates_args=mutates_args, device_types=device_types, schema=schema, tags=tags
         )
-    space, colons, short = name.partition("::")
-    if not colons or not space.isidentifier() or not short.isidentifier():
-        raise ArgumentError(f"[custom_op] expected a name like 'mylib::op' but got {name!r}")
-    held = vars(ops).setdefault(space, SimpleNamespace())
-    if not isinstance(held, SimpleNamespace):
-        raise ArgumentError(f"[custom_op] expected a namespace of your own but pyflame.ops has {space!r} already")
+    space, short = _parts("custom_op", name)
     made = CustomOpDef(name, fn, mutates_args)
     if device_types is not None:
         made.register_kernel(device_types, fn)
     _known[name] = made
     made._fake = _waiting.pop(name, None)
-    setattr(held, short, made)
+    setattr(_namespace("custom_op", space), short, made)
     return made
+
+
+def _namespace(caller: str, space: str) -> SimpleNamespace:
+    held = vars(ops).setdefault(space, SimpleNamespace())
+    if not isinstance(held, SimpleNamespace):
+        raise ArgumentError(f"[{caller}] expected a namespace of your own but pyflame.ops has {space!r} already")
+    return held
+
+
+def _parts(caller: str, name: str) -> tuple[str, str]:
+    space, colons, short = name.partition("::")
+    if not colons or not space.isidentifier() or not all(part.isidentifier() for part in short.split(".", 1)):
+        raise ArgumentError(f"[{caller}] expected a name like 'mylib::op' but got {name!r}")
+    return space, short
+
+
+def define(qualname: str, schema: str, *, lib: Any = None, tags: Sequence[Any] = ()) -> None:
+    """Declare an op that has no kernel yet: `impl`, `register_kernel` and `register_fake` say what it does.
+
+    Without a gradient of its own its gradient is that of what its kernel calls.
+
+    >>> pf.library.define("examples::scale", "(Tensor x, float by=2.0) -> Tensor")
+    >>> pf.library.impl("examples::scale", "default", lambda x, by: x * by)
+    >>> pf.ops.examples.scale(pf.ones(2))
+    tensor([2., 2.])
+    """
+    space, short = _parts("define", qualname)
+    if qualname in _known:
+        raise ArgumentError(f"[define] expected a name that is not taken but got {qualname!r}")
+    made = DeclaredOp(qualname, schema)
+    made._fake = _waiting.pop(qualname, None)
+    _known[qualname] = made
+    base, _, overload = short.partition(".")
+    packet = vars(_namespace("define", space)).setdefault(base, OpPacket(f"{space}.{base}"))
+    packet.add(overload or "default", made)
+
+
+def impl(qualname: str, types: str | Sequence[str], func: Fn | None = None, *, lib: Any = None) -> Any:
+    """Give an op a kernel for devices or PyTorch's dispatch keys ("CPU", "cuda", "Meta", "Autograd"); "default": for
+    all. Also a decorator."""
+    if func is None:
+        return functools.partial(impl, qualname, types)
+    op = _op("impl", qualname)
+    for key in [types] if isinstance(types, str) else types:
+        op.implement(key, func)
+    return func
+
+
+class Library:
+    """Ops of one namespace: `Library("mylib", "DEF")` declares them, `Library("mylib", "IMPL", "CPU")` has kernels.
+
+    >>> mine = pf.library.Library("examples", "FRAGMENT")
+    >>> mine.define("twice(Tensor x) -> Tensor")
+    'twice'
+    >>> mine.impl("twice", lambda x: x * 2, "CompositeImplicitAutograd")
+    >>> pf.ops.examples.twice(pf.ones(2))
+    tensor([2., 2.])
+    """
+
+    def __init__(self, ns: str, kind: str, dispatch_key: str = "") -> None:
+        if kind not in ("DEF", "IMPL", "FRAGMENT"):
+            raise ArgumentError(f"[Library] expected the kind DEF, IMPL or FRAGMENT but got {kind!r}")
+        self.ns, self.kind, self.dispatch_key = ns, kind, dispatch_key
+
+    def __repr__(self) -> str:
+        return f"Library(kind={self.kind}, ns={self.ns}, dispatch_key={self.dispatch_key})>"
+
+    def define(self, schema: str, alias_analysis: str = "", *, tags: Sequence[Any] = ()) -> str:
+        """Declare an op by its name and signature; gives its name."""
+        name, bracket, rest = schema.partition("(")
+        define(f"{self.ns}::{name.strip()}", bracket + rest)
+        return name.strip()
+
+    def impl(self, op_name: Any, fn: Fn, dispatch_key: str = "", *, with_keyset: bool = False) -> None:
+        """Give an op its kernel for this key, or for the library's."""
+        name = op_name if isinstance(op_name, str) else op_name._qualname
+        name = name if "::" in name else f"{self.ns}::{name}"
+        impl(name, dispatch_key or self.dispatch_key or "default", fn)
+
+    def fallback(self, fn: Fn, dispatch_key: str = "", *, with_keyset: bool = False) -> None:
+        """Taken and without effect: an op has the kernels that it was given."""
 
 
 def _op(caller: str, op: Any) -> CustomOpDef:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle  # noqa: F401  which programs name as torch.serialization.pickle
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any

@@ -428,3 +428,36 @@ def test_lists_that_stand_for_tuples() -> None:
         return [*read, x.tolist()]
 
     assert found(pf) == found(torch)
+
+
+@pytest.mark.parametrize("width", [0.3, 0.69, 1.0])
+def test_cholesky_of_nearly_singular_matrices(width: float) -> None:
+    """Gaussian processes ask `cholesky_ex` whether one is: it tells, and never raises."""
+    x = np.linspace(0, 1, 12)
+    kernel = pf.tensor(np.exp(-((x[:, None] - x) ** 2) / (2 * width**2)))
+    low, info = pf.linalg.cholesky_ex(kernel)
+    if info.item() == 0:
+        np.testing.assert_allclose((low @ low.mT).numpy(), kernel.numpy(), atol=1e-8)
+    try:
+        pf.linalg.cholesky(kernel)
+        assert info.item() == 0
+    except pf.linalg.LinAlgError:
+        assert info.item() > 0
+
+
+NESTED: list[Any] = [
+    [[0, 1], [1, 2]], [[0, 1]], [(0, 1), (2, 2)], [np.array([0, 1]), 2], [[0, 1], slice(1, 3)], [0, 2],
+    [[True, False, True]], [[i % 3, 0] for i in range(40)],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", NESTED)
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")
+def test_lists_of_lists_are_indices_of_each_axis(key: Any) -> None:
+    found = []
+    for library in (torch, pf):
+        x = library.arange(12).reshape(3, 4)
+        taken = x[key].tolist()
+        x[key] = -1
+        found.append((taken, x.tolist()))
+    assert found[0] == found[1]

@@ -23,6 +23,7 @@ IMPORTS = [
     "from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors",
     "from torch.torch_version import TorchVersion",
     "from torch.nn.common_types import _size_2_t, _size_any_t",
+    "from torch.nn.common_types import _maybe_indices_t, _ratio_any_t, _scalar_or_tuple_6_t, _size_2_opt_t",
     "from torch.nn.modules.module import Module, _addindent",
     "from torch.nn.modules.dropout import _DropoutNd",
     "from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AvgPoolNd, _MaxPoolNd",
@@ -107,6 +108,19 @@ IMPORTS = [
     "from torch.utils.data.dataloader import _collate_fn_t; _collate_fn_t",
     "from torch.quasirandom import SobolEngine",
     "from torch._custom_ops import impl_abstract",
+    "from torch._subclasses.fake_tensor import is_fake, unset_fake_temporarily; assert not is_fake(3)",
+    "from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx; assert get_proxy_mode() is None",
+    "from torch.utils.data._utils.pin_memory import pin_memory; assert pin_memory([2]) == [2]",
+    "from torch.utils.data._utils.worker import _generate_state, get_worker_info",
+    "from torch.utils.data.dataloader import BatchSampler, Dataset, IterableDataset, RandomSampler, Sampler",
+    "from torch.utils.weak import TensorWeakRef, WeakIdKeyDictionary, WeakIdRef, WeakTensorKeyDictionary",
+    "from torch.distributions.transforms import _clipped_sigmoid",
+    "import torch; assert torch._C._has_xpu is False; torch.DeviceObjType",
+    "from torch._C._functorch import _add_batch_dim, _remove_batch_dim, is_batchedtensor",
+    "from torch import TensorType; from torch._C import Generator, Graph, _LinAlgError",
+    "import torch; torch._C._jit_set_profiling_mode(False); torch._C._jit_set_texpr_fuser_enabled(True)",
+    "import torch.serialization; assert torch.serialization.pickle.loads",
+    "import torch.jit; torch.jit.__spec__, torch.jit.__path__",
     "from torch.onnx import register_custom_op_symbolic, symbolic_opset11",
     "from torch.onnx.symbolic_helper import parse_args; f = lambda g: g; assert callable(parse_args('v')(f))",
     "import torch.distributed as d; d.device_mesh.DeviceMesh; d.ReduceOp.RedOpType",
@@ -169,6 +183,58 @@ def test_ops_by_their_names_in_aten() -> None:
     assert [np.allclose(a, b, rtol=1e-3) for a, b in zip(*found, strict=True)] == [True] * 9
     with pytest.raises(AttributeError):
         pf.ops.aten.no_such_op
+
+
+ATEN = [
+    "_softmax.default(x, 1, False)", "_log_softmax(x, 1, False)", "_to_copy.default(x, dtype=t.float64)", "alias(x)",
+    "_unsafe_view.default(x, [6])", "slice.Tensor(x, 1, 0, 2)", "slice(x, -1, 1)", "index.Tensor(x, [None, i])",
+    "copy.default(x, x[0])", "fill.Scalar(x, 2.0)", "zero(x)", "full.default([2], 3.0)", "ones([2])",
+    "zeros_like.default(x)", "arange.start_step(0, 6, 2)", "linalg_vector_norm.default(x)", "special_entr(x.abs())",
+    "scalar_tensor.default(2.0)", "lift_fresh(x)", "_reshape_alias(x, [6], [1])", "fft_fft.default(x).real",
+    "convolution.default(x[None], x[:, None, :2], None, [1], [0], [1], False, [0], 2)",
+    "convolution.default(x[None], x[:, None], None, [2], [1], [1], True, [1], 2)",
+    "constant_pad_nd.default(x, [1, 1], 2.0)",
+    "native_layer_norm.default(x, [3], None, None, 1e-5)[0]", "linalg_inv_ex(x[:, :2])[0]",
+    "upsample_nearest1d(x[None], [6])",
+    "upsample_bilinear2d(x[None, None], [4, 6], False)", "reflection_pad1d(x, [1, 1])", "replication_pad1d(x, [1, 1])",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", ATEN)
+def test_ops_that_only_aten_names(call: str) -> None:
+    found = []
+    for library in (pf, torch):
+        x = library.tensor([[-1.0, 2.0, 0.5], [3.0, -2.0, 1.5]])
+        found.append(
+            eval(f"aten.{call}", {"aten": library.ops.aten, "t": library, "x": x, "i": library.tensor([0, 2])})
+        )
+    ours, theirs = found
+    assert (
+        tuple(ours.shape) == tuple(theirs.shape) and str(ours.dtype).split(".")[-1] == str(theirs.dtype).split(".")[-1]
+    )
+    np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_it_stands_in_for_torch() -> None:
+    """Programs that put it in torch's place ask it what torch can do, which must not be asked of itself."""
+    program = (
+        "import sys, pyflame; sys.modules['torch'] = pyflame; import torch\n"
+        "assert torch is pyflame and not torch.distributed.is_nccl_available()\n"
+        "try: torch.ones(2).to_torch()\n"
+        "except torch.NotSupportedError as error: assert 'under another name' in str(error)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_keys_that_are_objects_not_values() -> None:
+    for library in (pf, torch):
+        weak = importlib.import_module(f"{library.__name__}.utils.weak")
+        known, (x, y) = weak.WeakTensorKeyDictionary(), (library.ones(2), library.ones(2))
+        known[x], known[y] = 1, 2
+        assert (known[x], known[y], len(known)) == (1, 2, 2) and library.ones(2) not in known
+        assert [key is x or key is y for key in known] == [True, True] and weak.WeakIdRef(x)() is x
+        del y
+        assert len(known) == 1 and known.pop(x) == 1 and not known
 
 
 def test_small_helpers() -> None:

@@ -28,6 +28,15 @@ def test_files_of_layers(file: str) -> None:
         ours.NoSuchLayer
 
 
+def test_files_of_layers_list_them() -> None:
+    """Programs look classes up in `vars(nn.modules.activation)`, by names that users give."""
+    for file in ("activation", "batchnorm", "container", "conv", "dropout", "loss", "normalization", "pooling", "rnn"):
+        ours, theirs = (vars(importlib.import_module(f"{lib}.nn.modules.{file}")) for lib in ("pyflame", "torch"))
+        wanted = {name for name in theirs["__all__"] if hasattr(pf.nn, name)}
+        assert wanted == set(ours["__all__"]), file
+        assert all(ours[name] is getattr(pf.nn, name) for name in wanted)
+
+
 def test_base_classes() -> None:
     from pyflame.nn.modules.batchnorm import _BatchNorm
     from pyflame.nn.modules.conv import _ConvNd

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pyflame.collectives.launch import Launch, launch_of
 from pyflame.core.device import DeviceId
 from pyflame.core.errors import ArgumentError, CollectiveError
-from pyflame.core.optional import optional
+from pyflame.core.optional import optional, stands_in
 from pyflame.core.state import state
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ def is_available() -> bool:
 
 
 def _torch_has(backend: str) -> bool:
-    if find_spec("torch") is None:
+    if stands_in("torch") or find_spec("torch") is None:
         return False
     dist = optional("torch.distributed", "torch", f"is_{backend}_available")
     return bool(dist.is_available() and getattr(dist, f"is_{backend}_available")())

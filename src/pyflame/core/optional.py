@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from types import ModuleType
 
 from pyflame.core.errors import NotSupportedError
@@ -15,9 +16,21 @@ def optional(module: str, extra: str, op: str) -> ModuleType:
     'json'
     """
     try:
+        if stands_in(module):
+            raise ImportError(f"{module!r} is pyflame under another name")
         return importlib.import_module(module)
     except ImportError as error:
         raise NotSupportedError(
             f"[{op}] expected the package {module.partition('.')[0]} but got: {error}; pip install "
             f"'pyflame-rocm[{extra}]'"
         ) from None
+
+
+def stands_in(module: str) -> bool:
+    """Whether a program has put PyFlame in this package's place, so that what imports torch gets PyFlame.
+
+    >>> stands_in("json")
+    False
+    """
+    found = sys.modules.get(module.partition(".")[0])
+    return found is not None and found is sys.modules.get("pyflame")

@@ -57,7 +57,9 @@ FILES = {
     "distributed.optim": "distributed",
     "distributed.tensor": "distributed.placements",
     "functional": "",  # PyFlame itself has its names
+    "_subclasses.fake_tensor": "utils._private",
     "fx._symbolic_trace": "fx.tracer",
+    "fx.experimental.proxy_tensor": "utils._private",
     "mps": "backends.absent",
     "nn._reduction": "utils._private",
     "nn.common_types": "utils._private",
@@ -72,6 +74,8 @@ FILES = {
     "optim.adamw": "optim.adam",
     "storage": "tensor.storage",
     "torch_version": "utils._private",
+    "utils.data._utils.pin_memory": "data.pinning",
+    "utils.data._utils.worker": "data",
     "xpu": "backends.absent",
 }
 # all of these give the whole room
@@ -110,8 +114,14 @@ _QUANTIZATION = (
     "files with encoded weights run as they are: see docs/encodings.md",
 )
 REFUSED: dict[str, tuple[str, str]] = {
+    "_C._functorch": (
+        "_add_batch_dim _remove_batch_dim _vmap_decrement_nesting _vmap_increment_nesting get_unwrapped",
+        "pf.vmap runs functions for each example",
+    ),
     "ao.quantization": _QUANTIZATION,
     "_subclasses.fake_tensor": ("FakeTensor FakeTensorMode", "tensors of the device meta have shapes and no values"),
+    "fx.experimental.proxy_tensor": ("make_fx", "pf.fx.symbolic_trace traces functions and modules"),
+    "utils.data._utils.worker": ("_generate_state", "numpy.random.SeedSequence makes numbers of a seed"),
     "distributed._functional_collectives": (
         "all_gather_tensor all_reduce all_to_all_single_autograd reduce_scatter_tensor wait_tensor",
         "pf.distributed has collectives",
@@ -195,6 +205,7 @@ PACKAGES = (
     "_higher_order_ops",
     "_subclasses", "ao", "distributed._composable", "distributed.algorithms",
     "distributed.algorithms._checkpoint", "distributed.elastic", "distributed.elastic.multiprocessing",
+    "fx.experimental",
 )  # fmt: skip
 
 

@@ -274,3 +274,13 @@ class FisherSnedecor(Parametrized):
         a, b, ratio = self.df1 * 0.5, self.df2 * 0.5, self.df1 / self.df2
         norm = lgamma(a + b) - lgamma(a) - lgamma(b) + a * F["log"](ratio)
         return norm + (a - 1) * F["log"](value) - (a + b) * F["log1p"](ratio * value)
+
+
+def _sample_dirichlet(x: Tensor, generator: Any = None) -> Tensor:
+    """A sample of Dirichlet distributions with these concentrations: torch._sample_dirichlet."""
+    return Dirichlet(x).rsample()
+
+
+def _standard_gamma(x: Tensor, generator: Any = None) -> Tensor:
+    """A sample of Gamma distributions with these concentrations and a rate of 1: torch._standard_gamma."""
+    return Gamma(x, F["mul"](x.detach(), 0) + 1).rsample()

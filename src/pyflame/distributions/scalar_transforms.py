@@ -50,6 +50,10 @@ def inside(y: Tensor) -> Tensor:
     return y.clamp(finfo(y.dtype).tiny, 1.0 - finfo(y.dtype).eps)
 
 
+def _clipped_sigmoid(x: Tensor) -> Tensor:
+    return inside(F["sigmoid"](x))
+
+
 class SigmoidTransform(_Elementwise):
     """y = 1 / (1 + exp(-x)), never exactly 0 or 1.
 
@@ -60,7 +64,7 @@ class SigmoidTransform(_Elementwise):
     codomain = constraints.unit_interval
 
     def _call(self, x: Tensor) -> Tensor:
-        return inside(F["sigmoid"](x))
+        return _clipped_sigmoid(x)
 
     def _inverse(self, y: Tensor) -> Tensor:
         return F["log"](inside(y)) - F["log1p"](-inside(y))

@@ -19,6 +19,7 @@ from pyflame.distributions.scalar_transforms import (
     SigmoidTransform,
     SoftplusTransform,
     TanhTransform,
+    _clipped_sigmoid,  # noqa: F401  what libraries import
 )
 from pyflame.distributions.transform_base import (
     ComposeTransform,

@@ -372,3 +372,5 @@ __all__ = [
     "parallel",
     "utils",
 ]
+
+modules.fill(globals())

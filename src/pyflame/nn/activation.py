@@ -187,8 +187,17 @@ class Hardtanh(_Activation):
 
     _function = "hardtanh"
 
-    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
-        super().__init__(min_val=min_val, max_val=max_val, inplace=inplace)
+    def __init__(
+        self,
+        min_val: float = -1.0,
+        max_val: float = 1.0,
+        inplace: bool = False,
+        min_value: float | None = None,
+        max_value: float | None = None,
+    ) -> None:
+        """`min_value` and `max_value` are older words for the ends."""
+        low, high = min_val if min_value is None else min_value, max_val if max_value is None else max_value
+        super().__init__(min_val=low, max_val=high, inplace=inplace)
 
 
 class Threshold(_Activation):
@@ -269,8 +278,13 @@ class _AlongAxis(_Activation):
         super().__init__(dim=dim)
 
 
-class Softmax(_AlongAxis):
-    """exp(x) divided by its sum along an axis: the last one unless told otherwise.
+class _AlongGuessed(_AlongAxis):
+    def __init__(self, dim: int | None = None) -> None:
+        super().__init__(dim=dim)  # type: ignore[arg-type]
+
+
+class Softmax(_AlongGuessed):
+    """exp(x) divided by its sum along an axis.
 
     >>> nn.Softmax(dim=-1)(pf.zeros(2))
     tensor([0.5000, 0.5000])
@@ -279,13 +293,13 @@ class Softmax(_AlongAxis):
     _function = "softmax"
 
 
-class LogSoftmax(_AlongAxis):
+class LogSoftmax(_AlongGuessed):
     """log(softmax(x)) along an axis."""
 
     _function = "log_softmax"
 
 
-class Softmin(_AlongAxis):
+class Softmin(_AlongGuessed):
     """softmax(-x) along an axis."""
 
     _function = "softmin"

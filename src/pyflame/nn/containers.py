@@ -143,10 +143,10 @@ class ModuleDict(Module):
 
     _modules: dict[str, Module]  # type: ignore[assignment]
 
-    def __init__(self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
+    def __init__(self, modules: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
         super().__init__()
-        if values is not None:
-            self.update(values)
+        if modules is not None:
+            self.update(modules)
 
     def __setitem__(self, key: str, value: Module) -> None:
         self.register_module(key, value)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import importlib
 import itertools
+import re
 import sys
 from collections.abc import Callable, Iterable
 from types import ModuleType
@@ -20,6 +21,32 @@ _FILES = (
     "fold", "instancenorm", "lazy", "linear", "loss", "module", "normalization", "padding", "pixelshuffle", "pooling",
     "rnn", "sparse", "transformer", "upsampling", "utils",
 )  # fmt: skip
+# The classes of each file, by their names; those of "activation" are what is left of ours.
+_CLASSES = {
+    "adaptive": "^AdaptiveLog",
+    "activation": "",
+    "batchnorm": "BatchNorm",
+    "channelshuffle": "^ChannelShuffle",
+    "container": "^(Sequential|Module(List|Dict)|Parameter(List|Dict))$",
+    "conv": "Conv",
+    "distance": "^(PairwiseDistance|CosineSimilarity)$",
+    "dropout": "Dropout",
+    "flatten": "[fF]latten$",
+    "fold": "^(Fold|Unfold)$",
+    "instancenorm": "InstanceNorm",
+    "linear": "^(Bilinear|Identity|LazyLinear|Linear)$",
+    "loss": "(?<!With)Loss(2d)?$|WithDistanceLoss$",
+    "module": "^Module$",
+    "normalization": "^(LocalResponse|Layer|Group|RMS)Norm$|^CrossMapLRN2d$",
+    "padding": r"Pad\dd$",
+    "pixelshuffle": "^Pixel",
+    "pooling": r"[Pp]ool\dd$",
+    "rnn": "^(RNN|LSTM|GRU)",
+    "sparse": "^Embedding",
+    "transformer": "^Transformer",
+    "upsampling": "^Upsampl",
+}  # fmt: skip
+_ACTIVATIONS = ("pyflame.nn.activation", "pyflame.nn.attention.multihead")
 # PyTorch's name of a base class -> where it is here, and what it is called
 _BASES = {
     "_BatchNorm": ("norm", "_BatchNorm"),
@@ -108,3 +135,13 @@ for _name in _FILES:
     _file = ModuleType(f"{__name__}.{_name}", f"torch.nn.modules.{_name} by its path.")
     _file.__getattr__ = __getattr__  # type: ignore[method-assign]
     sys.modules[_file.__name__] = globals()[_name] = _file
+
+
+def fill(layers: dict[str, Any]) -> None:
+    """Put the classes into the files: programs list those of `nn.modules.activation` to find one by its name."""
+    known = {name: value for name, value in layers.items() if isinstance(value, type) and not name.startswith("_")}
+    for file, pattern in _CLASSES.items():
+        found = {name: known[name] for name in known if pattern and re.search(pattern, name)}
+        if not pattern:
+            found = {name: value for name, value in known.items() if value.__module__ in _ACTIVATIONS}
+        vars(globals()[file]).update(found, __all__=sorted(found))

@@ -19,6 +19,7 @@ from pyflame.ir import cast as cast_node
 from pyflame.ir.opdef import (
     ASSIGN,
     COLLECTIVE,
+    COMPOSITE,
     CONST,
     COPY,
     ELEMENTWISE,
@@ -298,6 +299,20 @@ def contiguous(x: Node, memory_format: Any = None) -> Any:
     (3, 2)
     """
     return ((x,), ()) if memory_format is None else _in_order(x, order_of("contiguous", memory_format, x.ndim))
+
+
+@primitive(
+    COMPOSITE,
+    infer=lambda base, value: (base.shape, base.dtype),
+    reference=lambda base, value: base,
+    decompose=lambda base, value: base,
+    grad=lambda g, value_meta: (g, F.full_const(0, value_meta.dtype, value_meta.shape)),
+    srcs=("base", "value"),
+    public=False,
+)
+def with_nothing(base: Node, value: Node) -> Any:
+    """`base` after a write of a value without elements, which has a gradient nevertheless: one without elements."""
+    return (base, value), ()
 
 
 def _assign_reference(base: Any, value: Any, region: Region) -> Any:

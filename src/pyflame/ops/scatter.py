@@ -103,7 +103,7 @@ def _scatter(name: str, grad: Callable[..., Any], modes: tuple[str, ...], doc: s
         region = tuple((0, 1, size) for size in base.shape) if region is None else region
         want_elements("scatter", tuple(count for _, _, count in region), axes, values.size)
         if values.size == 0:
-            return base
+            return F.with_nothing(base, values)
         # 16-bit sums and products are kept in float32
         if mode in ("add", "mul") and base.dtype.compute is not base.dtype:
             wide = F.cast(base, base.dtype.compute)
@@ -438,5 +438,7 @@ def masked_scatter(x: Node, mask: Node, source: Node) -> Node:
     chosen = F.expand(mask, shape)
     # the number of chosen elements before each one is where its value lies in the source
     order = F.reshape(F.cumsum(F.reshape(cast(chosen, int64), (-1,)), 0), shape) - 1
+    if source.size == 0:
+        return F.with_nothing(F.expand(x, shape), source)
     picked = F.gather_at(F.reshape(source, (-1,)), (F.where(chosen, order, 0),), (0,), (-1,), shape)
     return F.where(chosen, cast(picked, x.dtype), x)

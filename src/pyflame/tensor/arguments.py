@@ -17,6 +17,7 @@ from pyflame.ops.names import TENSORS_FIRST, TENSORS_ONLY
 from pyflame.tensor.builtin import IN_PYTHON, builtin
 from pyflame.tensor.out import into
 from pyflame.tensor.overrides import CLASSES, ask, overriding_call
+from pyflame.tensor.synonyms import torch_names
 from pyflame.tensor.tensor import Tensor
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
@@ -173,6 +174,22 @@ def _own_parameters(fn: Any) -> tuple[str, ...]:
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]  # type: ignore[no-any-return]
 
 
+def in_our_names(
+    fn: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any] | None:
+    """The keywords in the names that the function has, where they are PyTorch's and can be used; else None."""
+    words = torch_names(fn, name)
+    if words.keys().isdisjoint(kwargs):
+        return None
+    renamed = {words.get(k, k): v for k, v in kwargs.items()}
+    many = starred(fn)
+    try:
+        inspect.signature(fn).bind(*args, **{k: v for k, v in renamed.items() if k != many})
+    except TypeError:
+        return None
+    return renamed
+
+
 def typed(
     fn: Fn,
     module: str | None = None,
@@ -207,6 +224,9 @@ def typed(
             if isinstance(error, PyFlameError):
                 raise
             # now, since some functions take more than they say
+            renamed = in_our_names(fn, own, args, kwargs)
+            if renamed is not None:
+                return function(*args, **renamed)
             check_tensors(name, tensor_parameters(fn), args, kwargs)
             try:
                 inspect.signature(fn).bind(*args, **kwargs)

@@ -9,6 +9,7 @@ from typing import Any
 
 from pyflame import ops
 from pyflame.core.errors import ForeignLibraryError, suggest
+from pyflame.tensor.aten_names import NAMES
 from pyflame.tensor.dispatch import FUNCTIONS
 from pyflame.tensor.tensor import Tensor
 
@@ -31,15 +32,29 @@ class Packet:
         return f"aten.{self.__name__}"
 
 
+# What an op's name begins with where PyTorch has its function in a module of its own.
+_MODULES = {"fft": "fft_", "linalg": "linalg_", "special": "special_"}
+
+
+def _found(name: str) -> Any:
+    """The function or method that an op is: of its own name, or of a module."""
+    found = NAMES.get(name) or FUNCTIONS.get(name) or getattr(Tensor, name, None)
+    if found is not None:
+        return found
+    for module, prefix in _MODULES.items():
+        if name.startswith(prefix):
+            return getattr(importlib.import_module(f"pyflame.{module}"), name.removeprefix(prefix), None)
+    functional = importlib.import_module("pyflame.nn.functional")
+    return getattr(functional, name, None) or getattr(importlib.import_module("pyflame"), name, None)
+
+
 class Aten:
-    """The namespace. An op is looked up among functions, then methods, then nn.functional, and kept."""
+    """The namespace. An op is looked up among functions, then methods, then modules, and kept."""
 
     def __getattr__(self, name: str) -> Packet:
         if name.startswith("__"):
             raise AttributeError(name)
-        found = FUNCTIONS.get(name) or getattr(Tensor, name, None)
-        if found is None:
-            found = getattr(importlib.import_module("pyflame.nn.functional"), name, None)
+        found = _found(name)
         if not callable(found):
             raise AttributeError(f"module 'pyflame.ops.aten' has no attribute {name!r}{suggest(name, FUNCTIONS)}")
         packet = self.__dict__[name] = Packet(name, found)

@@ -78,6 +78,8 @@ def unbound(method: Callable[..., Any]) -> Any:
 
     @functools.wraps(method)
     def function(*args: Any, _room: Any = None, **kwargs: Any) -> Any:
+        if not args and "input" in kwargs:
+            args = (kwargs.pop("input"),)
         return method(*args, **kwargs)
 
     return builtin(function)

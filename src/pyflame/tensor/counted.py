@@ -36,7 +36,11 @@ def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
 
 
 def repeat_interleave(
-    x: Tensor, repeats: int | Tensor | None = None, dim: int | None = None, *, output_size: int | None = None
+    x: Tensor | None = None,
+    repeats: int | Tensor | None = None,
+    dim: int | None = None,
+    *,
+    output_size: int | None = None,
 ) -> Tensor:
     """Each element `repeats` times in place, along an axis or of the flattened tensor.
 
@@ -46,8 +50,8 @@ def repeat_interleave(
     >>> pf.repeat_interleave(pf.tensor([1, 2]), pf.tensor([1, 3]))
     tensor([1, 2, 2, 2])
     """
-    if repeats is None:
-        return _positions(x, None)
+    if x is None or repeats is None:
+        return _positions(repeats if x is None else x, None)  # type: ignore[arg-type]
     if not isinstance(repeats, Tensor) or repeats.numel() == 1:
         times = repeats if not isinstance(repeats, Tensor) else int(repeats.item())
         return OP_FUNCTIONS["repeat_interleave"](x, times, dim)  # type: ignore[no-any-return]

@@ -14,7 +14,7 @@ import numpy as np
 
 from pyflame.core.device import CPU, DeviceId, parse_device
 from pyflame.core.dtype import DType, as_dtype, bool_, complex_of, default, float64, int64, uint64
-from pyflame.core.errors import ArgumentError, DTypeError, ShapeError, type_name
+from pyflame.core.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, type_name
 from pyflame.core.shape import Shape, check_shape
 from pyflame.core.state import state
 from pyflame.engine.devices import cpu, get_device
@@ -356,7 +356,7 @@ def _line(at: Node, start: float | int, step: float | int) -> Node:
 
 @torch_options
 def arange(
-    start: Any,
+    start: Any = None,
     end: Any = None,
     step: Any = 1,
     *,
@@ -370,7 +370,10 @@ def arange(
     tensor([5, 3, 1])
     """
     if end is None:
-        start, end = 0, start
+        start, end = None, start
+    if end is None:
+        raise ArgumentTypeError("[arange] expected an end but got none; write arange(3) or arange(0, 3)")
+    start = 0 if start is None else start
     first, last, by = (_bound("arange", v) for v in (start, end, step))
     if dtype is not None and as_dtype(dtype) is int64:  # PyTorch rounds the ends, then counts
         first, last, by = int(first), int(last), int(by)

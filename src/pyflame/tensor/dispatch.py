@@ -13,7 +13,7 @@ from pyflame.autograd import entry_of, record
 from pyflame.core import knobs
 from pyflame.core.dtype import outranks
 from pyflame.core.errors import DTypeError, PyFlameError, type_name
-from pyflame.core.parameters import parameters, starred
+from pyflame.core.parameters import parameters, positional, starred
 from pyflame.core.state import state
 from pyflame.core.undo import Undo
 from pyflame.engine.on_demand import evaluate
@@ -38,6 +38,7 @@ from pyflame.tensor.known_views import READS
 from pyflame.tensor.out import into
 from pyflame.tensor.overrides import CLASSES, ask, overriding
 from pyflame.tensor.paths import Step, path_between
+from pyflame.tensor.synonyms import by_position, torch_names
 from pyflame.tensor.tensor import TENSORS, Tensor, alias, read
 from pyflame.tensor.views import link_view
 
@@ -179,23 +180,6 @@ def wrap(out: Any, entries: dict[Node, Any] | None, given: Any = (), base: Bases
     return out
 
 
-# NumPy's and PyTorch's names of one argument: an op is declared with one of them and takes any.
-_SYNONYMS = (
-    ("axis", "dim"), ("axis", "dims"), ("axes", "dims"), ("keepdims", "keepdim"), ("x", "input"), ("y", "other"),
-    ("dim0", "axis0"), ("dim1", "axis1"), ("shape", "size"), ("reps", "dims"), ("sizes", "repeats"),
-    ("y", "mat2"), ("y", "vec"), ("y", "vec2"), ("y", "tensor1"), ("z", "tensor2"), ("y", "divisor"),
-    ("dim", "dimension"), ("split_size_or_sections", "split_size"), ("x", "a"), ("y", "b"),
-    ("src", "value"),
-)  # fmt: skip
-
-
-def torch_names(fn: Callable[..., Any]) -> dict[str, str]:
-    """Keyword -> the parameter of fn that it means, for keywords that fn itself does not have."""
-    have = parameters(fn)
-    pairs = [pair for a, b in _SYNONYMS for pair in ((a, b), (b, a))]
-    return {word: name for name, word in pairs if name in have and word not in have}
-
-
 # Ops whose results share memory with their first argument, as in PyTorch.
 VIEWS = frozenset(
     (
@@ -262,12 +246,13 @@ class _Signature:
         )  # fmt: skip
         self.learns = self.calling is call or self.calling is _one_node_call
         self.reads = name in VIEWS
-        self.names = torch_names(fn)
+        self.names = torch_names(fn, name)
         self.wanted = required_tensors(name, fn, op.takes_numbers)
         self.mixed = op.takes_numbers or inspect.unwrap(fn).__annotations__.get("x") == "Any"
         self.numbers = number_parameters(fn)
         self.tensors: set[Any] = {0, *(key for i, p, _ in tensor_parameters(fn) for key in (i, p))}
         self.many = starred(fn)  # reshape(2, 3) may be written reshape(shape=(2, 3)) too
+        self.order = positional(fn) if op.takes_numbers or self.many is not None else ()
 
 
 _signature_of = functools.cache(_Signature)
@@ -302,6 +287,8 @@ def public(op: OpDef, name: str | None = None, owner: str = "") -> Callable[...,
         if kwargs:
             names, many = signature.names, signature.many
             kwargs = {names.get(k, k): v for k, v in kwargs.items()}
+            if signature.order:
+                args, kwargs = by_position(signature.order, args, kwargs)
             if many in kwargs:
                 args = (*args, kwargs.pop(many))
             if "out" in kwargs:

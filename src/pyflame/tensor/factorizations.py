@@ -348,8 +348,8 @@ def _svd(a: Tensor, *, full: bool = False) -> Any:
     return (u, s, vh, wide[..., k:], tall[..., k:, :])[: 5 if full else 3], backward
 
 
-def svd(a: Tensor, full_matrices: bool = True) -> SVD:
-    """a = U @ diag(S) @ Vh; with full_matrices U and Vh are square. Evaluates a.
+def svd(a: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> SVD:
+    """a = U @ diag(S) @ Vh; with full_matrices U and Vh are square. Evaluates a. `driver` is without effect.
 
     >>> pf.linalg.svd(pf.tensor([[3.0, 0.0], [0.0, 4.0]])).S
     tensor([4., 3.])
@@ -361,8 +361,8 @@ def svd(a: Tensor, full_matrices: bool = True) -> SVD:
     return SVD(F["cat"]([u, left], -1), s, F["cat"]([vh, right], -2))
 
 
-def svdvals(a: Tensor) -> Tensor:
-    """Singular values, in descending order. Evaluates a.
+def svdvals(a: Tensor, *, driver: str | None = None) -> Tensor:
+    """Singular values, in descending order. Evaluates a. `driver` is without effect.
 
     >>> pf.linalg.svdvals(pf.tensor([[3.0, 0.0], [0.0, 4.0]]))
     tensor([4., 3.])

@@ -141,7 +141,7 @@ class Place:
     def write(self, x: Node, value: Any, *indices: Node) -> Node:
         value = _fitted(value, self.shape, x.dtype)
         if 0 in self.shape:
-            return x
+            return F.with_nothing(x, value)
         if not self.axes:
             counts = tuple(count for _, _, count in self.region)
             return F.assign(x, F.reshape(value, counts), tuple(self.region))
@@ -159,9 +159,15 @@ class Place:
 # --- keys -----------------------------------------------------------------------------------------------------------
 
 
+_LONGEST = 32  # PyTorch takes longer lists for index tensors
+_PARTS = (slice, Tensor, list, tuple, range, np.ndarray)
+
+
 def _is_of_parts(key: Any) -> bool:
-    """Whether a list stands for a tuple, as in PyTorch: programs build [slice(None)] * 3."""
-    return isinstance(key, list) and any(i is None or i is Ellipsis or isinstance(i, (slice, Tensor)) for i in key)
+    """Whether a list stands for a tuple, as in PyTorch: programs build [slice(None)] * 3, and `x[pairs.tolist()]`."""
+    if not isinstance(key, list) or len(key) >= _LONGEST:
+        return False
+    return any(i is None or i is Ellipsis or isinstance(i, _PARTS) for i in key)
 
 
 def _expanded(key: Any, rank: int) -> list[Any]:

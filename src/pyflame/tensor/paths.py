@@ -105,7 +105,7 @@ def seen_as(dtype: DType) -> Step:
 def write_back(base: Node, path: Path, value: Node, region: Region | None) -> Node:
     """The base after a write through a view: `value` fills a region of the view, or all of it where that is None."""
     if value.size == 0:
-        return base
+        return F.with_nothing(base, value)
     levels = [base]
     for step in path[:-1]:
         levels.append(follow(levels[-1], (step,)))

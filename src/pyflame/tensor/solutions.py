@@ -196,10 +196,19 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -
     """
     A = _matrix("cholesky_ex", A, square=True)
     flat = A.detach().numpy().reshape(math.prod(A.shape[:-2]), *A.shape[-2:])
-    info = np.array([_first_bad_minor(a) for a in flat], np.int64).reshape(A.shape[:-2])
+    info = np.array([_bad_minor(a) for a in flat], np.int64).reshape(A.shape[:-2])
     fine, told = _reported("cholesky_ex", info, A, check_errors)
     regular = F["where"](fine, A, eye(A.shape[-1], dtype=A.dtype))
     return CholeskyEx(F["where"](fine, cholesky(regular, upper=upper), math.nan), told)
+
+
+def _bad_minor(a: np.ndarray[Any, Any]) -> int:
+    """0 for a matrix that LAPACK factors, which alone knows that of one that is nearly singular."""
+    try:
+        np.linalg.cholesky(a)
+    except np.linalg.LinAlgError:
+        return _first_bad_minor(a) or len(a)
+    return 0
 
 
 def _first_bad_minor(a: np.ndarray[Any, Any]) -> int:

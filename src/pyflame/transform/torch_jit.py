@@ -6,6 +6,7 @@ import copy
 import sys
 import typing
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from types import ModuleType, UnionType
 from typing import Any, Final
 
@@ -192,5 +193,6 @@ def install(jit: Any) -> None:
     jit.Final, jit.isinstance = Final, is_instance
     sys.modules["pyflame.jit.annotations"] = _annotations()
     jit.__path__ = []  # so that it is imported under other names of the package, too
+    jit.__spec__ = ModuleSpec("pyflame.jit", None, is_package=True)
     jit.unused = jit.interface = jit.script_method = jit._overload = jit._overload_method = export
     jit.script_if_tracing = jit._script_if_tracing = script

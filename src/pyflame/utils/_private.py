@@ -22,8 +22,23 @@ _size_1_t = Union[int, tuple[int]]  # noqa: UP007
 _size_2_t = Union[int, tuple[int, int]]  # noqa: UP007
 _size_3_t = Union[int, tuple[int, int, int]]  # noqa: UP007
 _size_4_t = Union[int, tuple[int, int, int, int]]  # noqa: UP007
+_size_5_t = Union[int, tuple[int, int, int, int, int]]  # noqa: UP007
+_size_6_t = Union[int, tuple[int, int, int, int, int, int]]  # noqa: UP007
+_size_any_opt_t = Union[int, None, tuple[int | None, ...]]  # noqa: UP007
+_size_2_opt_t = Union[int, None, tuple[int | None, int | None]]  # noqa: UP007
+_size_3_opt_t = Union[int, None, tuple[int | None, int | None, int | None]]  # noqa: UP007
+_ratio_any_t = Union[float, tuple[float, ...]]  # noqa: UP007
 _ratio_2_t = Union[float, tuple[float, float]]  # noqa: UP007
 _ratio_3_t = Union[float, tuple[float, float, float]]  # noqa: UP007
+
+_scalar_or_tuple_1_t = _size_1_t
+_scalar_or_tuple_2_t = _size_2_t
+_scalar_or_tuple_3_t = _size_3_t
+_scalar_or_tuple_4_t = _size_4_t
+_scalar_or_tuple_5_t = _size_5_t
+_scalar_or_tuple_6_t = _size_6_t
+_tensor_list_t = Union[Tensor, list[Tensor]]  # noqa: UP007
+_maybe_indices_t = Union[Tensor, tuple[Tensor, Tensor]]  # noqa: UP007
 
 # torch._six
 string_classes, int_classes, container_abcs, inf = (str, bytes), int, collections.abc, float("inf")
@@ -89,6 +104,20 @@ class TransformGetItemToIndex(nullcontext[None]):
 def is_batchedtensor(tensor: Tensor) -> bool:
     """Whether `vmap` has made it stand for a batch: never, it runs the function for each example."""
     return False
+
+
+def is_fake(x: object) -> bool:
+    """Whether it is a tensor of shapes and no values that a mode made: never, those are of the device meta."""
+    return False
+
+
+def unset_fake_temporarily() -> nullcontext[None]:
+    """A `with` block without such a mode: there is none."""
+    return nullcontext()
+
+
+def get_proxy_mode() -> None:
+    """What traces ops below Python: nothing does."""
 
 
 def get_enum(reduction: str) -> int:

@@ -15,7 +15,6 @@ from pyflame.nn.functional.activations import (
     normalize,
     rrelu,
     rrelu_,
-    softmin,
     softshrink,
     tanhshrink,
     threshold,
@@ -50,6 +49,9 @@ from pyflame.nn.functional.losses import (
 from pyflame.nn.functional.norms import batch_norm, instance_norm
 from pyflame.nn.functional.resizing import pixel_shuffle, pixel_unshuffle
 from pyflame.nn.functional.sampling import affine_grid, grid_sample
+from pyflame.nn.functional.torch_order import in_torch_order as _in_torch_order
+from pyflame.nn.functional.torch_order import log_softmax, softmax, softmin
+from pyflame.nn.functional.torch_order import weighted as _weighted
 from pyflame.nn.functional.unpooling import max_unpool1d, max_unpool2d, max_unpool3d
 from pyflame.nn.functional.windows import (
     bilinear,
@@ -89,19 +91,6 @@ def _with_inplace(name: str) -> Callable[..., Tensor]:
     return function
 
 
-def _with_size_average(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A loss that also takes PyTorch's older words for `reduction`, by name: size_average and reduce."""
-
-    @functools.wraps(op)
-    def function(*args: Any, size_average: bool | None = None, reduce: bool | None = None, **kwargs: Any) -> Tensor:
-        if size_average is not None or reduce is not None:
-            average = size_average is None or size_average
-            kwargs["reduction"] = "none" if reduce is False else "mean" if average else "sum"
-        return op(*args, **kwargs)
-
-    return function
-
-
 def _with_indices(op: Callable[..., Any]) -> Callable[..., Any]:
     """A pool that always gives the maxima and their positions, whatever `return_indices` says."""
     have = inspect.signature(op)
@@ -130,11 +119,9 @@ silu = _with_inplace("silu")
 
 gelu = _F["gelu"]
 glu = _F["glu"]
-log_softmax = _F["log_softmax"]
 logsigmoid = _F["logsigmoid"]
 prelu = _F["prelu"]
 sigmoid = _F["sigmoid"]
-softmax = _F["softmax"]
 softplus = _F["softplus"]
 softsign = _F["softsign"]
 swiglu = _F["swiglu"]
@@ -180,16 +167,30 @@ max_pool2d_with_indices = _with_indices(max_pool2d)
 max_pool3d_with_indices = _with_indices(max_pool3d)
 native_channel_shuffle = channel_shuffle
 
-binary_cross_entropy = _with_size_average(_F["binary_cross_entropy"])
-binary_cross_entropy_with_logits = _with_size_average(_F["binary_cross_entropy_with_logits"])
+_REDUCED = "size_average reduce reduction"
+binary_cross_entropy = _in_torch_order(_F["binary_cross_entropy"], f"input target weight {_REDUCED}")
+binary_cross_entropy_with_logits = _in_torch_order(
+    _F["binary_cross_entropy_with_logits"], f"input target weight {_REDUCED} pos_weight"
+)
+cosine_embedding_loss = _in_torch_order(cosine_embedding_loss, f"input1 input2 target margin {_REDUCED}")
 cosine_similarity = _F["cosine_similarity"]
-cross_entropy = _with_size_average(_F["cross_entropy"])
-huber_loss = _F["huber_loss"]
-kl_div = _with_size_average(_F["kl_div"])
-l1_loss = _with_size_average(_F["l1_loss"])
-mse_loss = _with_size_average(_F["mse_loss"])
-nll_loss = _with_size_average(_F["nll_loss"])
-smooth_l1_loss = _with_size_average(_F["smooth_l1_loss"])
+cross_entropy = _in_torch_order(
+    _F["cross_entropy"], "input target weight size_average ignore_index reduce reduction label_smoothing"
+)
+hinge_embedding_loss = _in_torch_order(hinge_embedding_loss, f"input target margin {_REDUCED}")
+huber_loss = _in_torch_order(_weighted(_F["huber_loss"], by_weights=False), "input target reduction delta weight")
+kl_div = _in_torch_order(_F["kl_div"], f"input target {_REDUCED} log_target")
+l1_loss = _in_torch_order(_weighted(_F["l1_loss"], by_weights=True), f"input target {_REDUCED} weight")
+margin_ranking_loss = _in_torch_order(margin_ranking_loss, f"input1 input2 target margin {_REDUCED}")
+mse_loss = _in_torch_order(_weighted(_F["mse_loss"], by_weights=True), f"input target {_REDUCED} weight")
+multi_margin_loss = _in_torch_order(multi_margin_loss, f"input target p margin weight {_REDUCED}")
+multilabel_margin_loss = _in_torch_order(multilabel_margin_loss, f"input target {_REDUCED}")
+multilabel_soft_margin_loss = _in_torch_order(multilabel_soft_margin_loss, f"input target weight {_REDUCED}")
+nll_loss = _in_torch_order(_F["nll_loss"], "input target weight size_average ignore_index reduce reduction")
+poisson_nll_loss = _in_torch_order(poisson_nll_loss, "input target log_input full size_average eps reduce reduction")
+smooth_l1_loss = _in_torch_order(_F["smooth_l1_loss"], f"input target {_REDUCED} beta")
+soft_margin_loss = _in_torch_order(soft_margin_loss, f"input target {_REDUCED}")
+triplet_margin_loss = _in_torch_order(triplet_margin_loss, f"anchor positive negative margin p eps swap {_REDUCED}")
 
 __all__ = [
     "adaptive_avg_pool1d",

@@ -51,15 +51,6 @@ def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
     return replaced("threshold", input, F["where"](input <= threshold, value, input))
 
 
-def softmin(input: Tensor, dim: int = -1, *, dtype: object = None) -> Tensor:
-    """softmax(-x): the smallest element gets the most.
-
-    >>> nn.functional.softmin(pf.tensor([1.0, 1.0]))
-    tensor([0.5000, 0.5000])
-    """
-    return F["softmax"](-(input if dtype is None else input.to(dtype=dtype)), dim)
-
-
 def rrelu(
     input: Tensor,
     lower: float = 1.0 / 8.0,
@@ -100,9 +91,16 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
 
 
 def gumbel_softmax(
-    logits: Tensor, tau: float = 1.0, hard: bool = False, dim: int = -1, generator: Generator | None = None
+    logits: Tensor,
+    tau: float = 1.0,
+    hard: bool = False,
+    eps: float = 1e-10,
+    dim: int = -1,
+    generator: Generator | None = None,
 ) -> Tensor:
     """A random choice with probabilities softmax(logits), softened by tau; with `hard` one-hot, the gradient soft.
+
+    `eps` is PyTorch's, and without effect there, too.
 
     >>> int(nn.functional.gumbel_softmax(pf.zeros(5), hard=True).sum())
     1
