@@ -320,7 +320,9 @@ _NATIVE = (
     "norm_except_dim",
 )  # fmt: skip
 _RECURRENT = ("gru", "gru_cell", "lstm", "lstm_cell", "rnn_relu", "rnn_relu_cell", "rnn_tanh", "rnn_tanh_cell")
-_SEGMENTS = ("segment_reduce", "_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo")
+_SEGMENTS = (
+    "segment_reduce", "_segment_reduce", "_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo",
+)  # fmt: skip
 _OLD_LINALG = (
     "cholesky", "geqrf", "lobpcg", "lu", "lu_unpack", "orgqr", "ormqr", "pca_lowrank", "pinverse", "qr", "svd",
     "svd_lowrank", "triangular_solve",
@@ -358,7 +360,6 @@ _LATER = {
     **{name: ("_C", name) for name in ("DeviceObjType", "TensorType")},
     "spmm": ("tensor.sparse", "spmm"),
     **{name: ("tensor.segments", name) for name in _SEGMENTS},
-    "_segment_reduce": ("tensor.segments", "segment_reduce"),
     **{name: ("distributions.gammas", name) for name in ("_sample_dirichlet", "_standard_gamma")},
     **{name: ("tensor.torch_statistics", name) for name in ("histogram", "histogramdd", "pdist")},
     **{name: ("tensor.old_linalg", name) for name in _OLD_LINALG},

@@ -43,7 +43,7 @@ class Ahead:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         while kind is not None and self._files:  # nobody wants the rest
-            self._files.popleft()[0].set_exception(kind())
+            self._files.popleft()[0].set_exception(CompileError("[compile] given up"))
         if self._workers is not None:
             self._workers.shutdown(wait=False)
 

@@ -77,3 +77,6 @@ def _convert_indices_from_csr_to_coo(
     pair = [col_indices, rows] if transpose else [rows, col_indices]
     places_of_all: Tensor = FUNCTIONS["stack"]([part.to(dtype=int32 if out_int32 else int64) for part in pair])
     return places_of_all
+
+
+_segment_reduce = segment_reduce  # PyTorch has both names

@@ -1,10 +1,9 @@
 /* Elementary functions of float for generated CPU kernels; include pf_math.h, which gives them generic names.
  *
- * Why not libm: gcc vectorises no call to it without -ffast-math, and a fused loop with one scalar call runs
- * 10 times slower. So every function here is straight-line code: no branch, no table, no call. Selections are
- * `cond ? a : b` on values that are already there, and rounding to an integer is the addition of 1.5 * 2^23,
- * which vectorises on any target and has no undefined conversion. A loop over them becomes 512-bit code under
- *   -O3 -fno-math-errno -fno-trapping-math -mprefer-vector-width=512     (never -ffast-math).
+ * Why not libm: gcc vectorises no call to it without -ffast-math, and a fused loop with one scalar call runs 10 times
+ * slower. So every function here is straight-line code: no branch, table or call. Selections are `cond ? a : b` on values
+ * that are there already, and rounding to an integer is the addition of 1.5 * 2^23, which any target vectorises. A loop
+ * becomes 512-bit code under -O3 -fno-math-errno -fno-trapping-math -mprefer-vector-width=512 (never -ffast-math).
  *
  * Largest error in ulp over the whole of float32 (every 7th bit pattern; FMA target), and GB/s of read + write of one
  * core (4th gen. Xeon, gcc 12, 16M floats; scaling by a constant moves 14.2, NumPy's exp 11.5, log 9.8, tanh 11.4):
@@ -16,11 +15,10 @@
  *   log2      1.07   9.6    acos      1.26  13.2    acosh     1.95   9.1    rsqrt     1.49  13.5
  *   log10     1.01  10.7    atan      1.30  12.3    atanh     2.19   8.2    pow       0.52   4.0
  *   log1p     1.65  11.0    atan2     1.50  13.0    erf       1.00   8.7    gelu_tanh    *   9.6
- *   sin, cos, tan: |x| < 2^47 (2^20 without FMA), NaN beyond. sigmoid, silu: 0 below x = -88.4, where sigmoid is
- *   denormal. pow, atan2: 10M random pairs. erfinv: 3.3 ulp. * gelu_tanh: 3 ulp for x > -1, 13 for x > -3, 50 for x > -6;
- *   gelu: 5, 6 and 18. Their slopes: 2e-7 absolute.
- * NaN gives NaN, infinities and signed zeros follow C's Annex F (as NumPy and PyTorch do), denormals are kept.
- *
+ *   sin, cos, tan: |x| < 2^47 (2^20 without FMA), NaN beyond. sigmoid, silu: 0 below x = -88.4, where sigmoid is denormal.
+ *   pow, atan2: 10M random pairs. erfinv: 3.3 ulp. * gelu_tanh: 3 ulp for x > -1, 13 for x > -3, 50 for x > -6; gelu: 5, 6
+ *   and 18. Their slopes: 2e-7 absolute. NaN gives NaN, infinities and signed zeros follow C's Annex F (as NumPy and
+ *   PyTorch do), denormals are kept.
  * A GPU computes powers of two and reciprocals in hardware: where pf_gpu.h brings PF_HARDWARE_EXP, PF_HARDWARE_EXP2 and
  * PF_HARDWARE_RECIPROCAL, exp, sigmoid, silu, tanh and both gelus are made of them, an ulp less exact.
  */
@@ -146,8 +144,7 @@ PF_FN float pf_exp_near_f32(float x) { return pf_exp_f32(x); }
 PF_FN float pf_exp_beside_1_f32(float x) { return pf_exp_normal_f32(x); }
 /* e^(-x^2 / 2); 0 below e^-87, where what follows from it would be denormal */
 PF_FN float pf_bell_f32(float x) {
-  float t, y = x * x * -0.5f;
-  float p = pf_exp_reduced_f32(y < -87.0f ? -87.0f : y, &t);
+  float t, y = x * x * -0.5f, p = pf_exp_reduced_f32(y < -87.0f ? -87.0f : y, &t);
   return y < -87.0f ? 0.0f : (1.0f + p) * pf_pow2_f32(t, 0);
 }
 #endif

@@ -214,9 +214,8 @@ class GpuDevice:
 
     def _refuse_broken(self) -> None:
         if self.fault is not None:
-            raise type(self.fault)(
-                f"[device] expected {self.id} to work but it broke before: {self.fault}"
-            ) from self.fault
+            told = f"[device] expected {self.id} to work but it broke before: {self.fault}"
+            raise type(self.fault)(told) from self.fault
 
     def remember(self, kernel: str) -> None:
         """Note that a kernel, or something that launches kernels, is given to the device: a fault may be its."""
@@ -285,7 +284,6 @@ class GpuDevice:
 
     def ahead(self) -> Ahead:
         """What compiles kernels in the background, before they are asked for."""
-        self.use()
         return self.kernels.ahead()
 
     def load(self, code: bytes, names: Sequence[str]) -> list[Function]:
@@ -335,11 +333,7 @@ class GpuDevice:
         self.timings.around(event, lambda: self._give(launches, kernel_args, stream, behind), stream)
 
     def _give(
-        self,
-        launches: Iterable[base.Launch],
-        kernel_args: KernelArguments,
-        stream: base.Stream | None,
-        behind: bool,
+        self, launches: Iterable[base.Launch], kernel_args: KernelArguments, stream: base.Stream | None, behind: bool
     ) -> None:
         self.use()
         overlaps = self._capture is not None and knobs.GRAPH_OVERLAP.integer() > 0
