@@ -70,7 +70,7 @@ class _Emitter(GpuText):
         return self.source()
 
     def turned(self) -> GpuSource:
-        side, block = self.tile_side(), max(FLAT_BLOCK, self.target.wave_size)
+        side, block = self.side, max(FLAT_BLOCK, self.target.wave_size)
         outer = [n for n in self.order[0] if n not in (self.cross, self.lane)]
         tiles = {n: -(-self.extents[n] // side) for n in (self.cross, self.lane)}
         self.put("const int tid = pf_thread();")
@@ -84,30 +84,42 @@ class _Emitter(GpuText):
             access = self.instrs[v].access
             assert access is not None
             self.lds += nbytes
-            self.put(f"PF_SHARED {storage(access.dtype)} l{v}[{side * (side + 1)}];")
-        self.tile_loop(side, block, self.cross, self.lane)
+            self.put(f"PF_SHARED {storage(access.dtype)} l{v}[{nbytes // access.dtype.itemsize}];")
+        self.tile_loop(block, self.cross, self.lane, self.cross_width)
         for v in self.staged:
-            access = self.instrs[v].access
-            assert access is not None
-            self.put(f"l{v}[y * {side + 1} + x] = {self.element(access, '')};")
+            self.stage_in(v)
         self.close()
         self.close()
         self.put("pf_barrier();")
-        self.tile_loop(side, block, self.lane, self.cross)
+        self.tile_loop(block, self.lane, self.cross, self.width)
         self.body([], range(len(self.kernel.stores)), "", "", set())
         self.close()
         self.close()
         self.end("_0", prod(tiles.values()) * prod(self.extents[n] for n in outer), block)
         return self.source()
 
-    def tile_loop(self, side: int, block: int, along: int, down: int) -> None:
+    def tile_loop(self, block: int, along: int, down: int, width: int) -> None:
         """Open a loop over a thread's elements of the tile, neighbouring threads along one loop of the kernel."""
+        row = self.side // width  # threads
         self.put("PF_UNROLL")
-        self.open(f"for (int y = tid / {side}; y < {side}; y += {block // side})")
-        self.put(f"const int x = tid % {side};")
+        self.open(f"for (int y = tid / {row}; y < {self.side}; y += {block // row})")
+        self.put(f"const int x = tid % {row}{f' * {width}' if width > 1 else ''};")
         self.put(f"const {self.index} i{along} = f{along} + x, i{down} = f{down} + y;")
         limits = [f"i{n} < {self.position(self.extents[n], ('extent', n))}" for n in (along, down)]
         self.open(f"if ({' && '.join(limits)})")
+
+    def stage_in(self, v: int) -> None:
+        """Put what a thread reads of a load into the tile."""
+        access, width = self.instrs[v].access, self.cross_width
+        assert access is not None
+        to = f"l{v}[y * {self.pitch(access.dtype)} + x"
+        if width == 1:
+            self.put(f"{to}] = {self.element(access, '')};")
+            return
+        kind = f"pf_vector<{storage(access.dtype)}, {width}>"
+        self.put(f"const {kind} q{v} = *(const {kind} *)(b{access.buffer} + {self.offset(access)});")
+        self.put("PF_UNROLL")
+        self.put(f"for (int k = 0; k < {width}; k++) {to} + k] = q{v}.at[k];")
 
     # --- rows -------------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from pyflame.codegen.gpu_shape import MAX_BLOCK, lds_room
 from pyflame.codegen.loops import contiguous
 from pyflame.codegen.text import Writer
 from pyflame.core.device import Target
+from pyflame.core.dtype import DType
 from pyflame.core.errors import CompileError
 from pyflame.core.shape import magic
 from pyflame.ir.c_types import small_float, storage
@@ -19,6 +20,7 @@ VECTOR_BYTES = 16
 MAX_VECTOR = 8
 MAX_WORDS = 512  # 4 KiB: what any driver takes as parameters of a launch
 MAX_THREADS = 1 << 32  # of a launch, by HIP's rules
+TURNED_BYTES = 8  # that a thread takes at once of what is turned in LDS
 LEAST_TURNED = 16  # elements along both loops from which on turning a tile pays
 
 
@@ -47,8 +49,9 @@ class GpuText(Writer):
         self.tile = kernel.depth == 2 and self.prefers_tile()
         inner = self.order[-1]
         self.lane = self.choose_lane()  # the loop that vectors run along
+        self.side = self.choose_side()
         self.cross, self.staged = self.choose_staged()  # the loop that some loads run along instead, and those loads
-        self.width = self.choose_width()
+        self.width, self.cross_width = self.choose_width(), self.choose_cross_width()
         self.rows_along = self.width if self.tile else 1  # of a vector
         self.items = prod(self.extents[n] for n in inner) * self.rows_along // self.width  # vectors in a row, or in all
         self.asked = self.alignment()
@@ -146,44 +149,66 @@ class GpuText(Writer):
         cross = max(found, key=lambda n: len(found[n]))
         if not found[cross] or min(self.extents[cross], self.extents[self.lane]) < LEAST_TURNED:
             return -1, {}
-        side = self.tile_side()
         room = lds_room(self.target)
         staged: dict[int, int] = {}
         for v in found[cross]:
-            nbytes = side * (side + 1) * loads[v].dtype.itemsize
+            dtype = loads[v].dtype
+            nbytes = self.side * self.pitch(dtype) * dtype.itemsize
             if sum(staged.values()) + nbytes <= room:
                 staged[v] = nbytes
         return (cross, staged) if staged else (-1, {})
 
-    def tile_side(self) -> int:
-        """Elements of a side of the tiles that are turned in LDS: at least 128 bytes, but for single bytes."""
-        return 64 if max(a.dtype.itemsize for a in self.accesses) <= 2 else 32
+    def choose_side(self) -> int:
+        """Elements of a side of the tiles that are turned in LDS: 128 bytes at least, but for single bytes, and twice
+        as many where there are blocks enough."""
+        widest = max(a.dtype.itemsize for a in self.accesses)
+        many = widest == 4 and prod(self.extents) >= 2 * self.target.workers * 64 * 64
+        return 64 if widest <= 2 or many else 32
+
+    def pitch(self, dtype: DType) -> int:
+        """Elements of a line of such a tile: an odd number of words, so that a column lies in all banks."""
+        return self.side + max(1, 4 // dtype.itemsize)
 
     def choose_width(self) -> int:
         """Elements that a thread takes at once: up to 16 bytes of the widest access along memory."""
         inside = [i.access for i in self.instrs if i.kind == "load" and i.scope == 1 and i.access is not None]
         candidates = inside if self.tile else self.accesses
         along = [a for a in candidates if self.lane >= 0 and a.strides[self.lane] == 1]
-        if not self.aligned or not along or self.staged or (self.line is not None and self.lane in self.line.loops):
+        if not self.aligned or not along or (self.line is not None and self.lane in self.line.loops):
             return 1
-        width = min(MAX_VECTOR, VECTOR_BYTES // max(a.dtype.itemsize for a in along))
+        most = TURNED_BYTES if self.staged else VECTOR_BYTES
+        width = min(MAX_VECTOR, max(1, most // max(a.dtype.itemsize for a in along)))
         while width > 1 and (self.extents[self.lane] % width or not any(self.is_vector(a, width) for a in along)):
             width //= 2
         return width
 
-    def is_vector(self, access: Access, width: int) -> bool:
-        """Whether `width` neighbours of this access are one aligned vector."""
-        others = [s for n, s in enumerate(access.strides) if n != self.lane]
+    def choose_cross_width(self) -> int:
+        """Elements that a thread reads at once of what is turned in LDS."""
+        along = [a for v in self.staged if (a := self.instrs[v].access) is not None]
+        if not self.aligned or not along:
+            return 1
+        width = max(1, TURNED_BYTES // max(a.dtype.itemsize for a in along))
+        while width > 1 and (
+            self.extents[self.cross] % width or not all(self.is_vector(a, width, self.cross) for a in along)
+        ):
+            width //= 2
+        return width
+
+    def is_vector(self, access: Access, width: int, loop: int | None = None) -> bool:
+        """Whether `width` neighbours of this access, along the lanes or another loop, are one aligned vector."""
+        lane = self.lane if loop is None else loop
+        others = [s for n, s in enumerate(access.strides) if n != lane]
         if self.line is not None and access is self.into_line:
             others.append(self.line.dynamic[0][1])
-        return width > 1 and access.strides[self.lane] == 1 and all(s % width == 0 for s in (*others, access.offset))
+        return width > 1 and access.strides[lane] == 1 and all(s % width == 0 for s in (*others, access.offset))
 
     def alignment(self) -> tuple[int, ...]:
         """Bytes to which each buffer must be aligned."""
         out = [1] * self.count
+        turned = [self.instrs[v].access for v in self.staged]
         for a in self.accesses:
-            vector = self.is_vector(a, self.width)
-            out[a.buffer] = max(out[a.buffer], a.dtype.itemsize * (self.width if vector else 1))
+            along = self.width if self.is_vector(a, self.width) else self.cross_width if a in turned else 1
+            out[a.buffer] = max(out[a.buffer], a.dtype.itemsize * along)
         return tuple(out)
 
     def is_beside(self, v: int) -> bool:
@@ -319,7 +344,8 @@ class GpuText(Writer):
         if instr.kind == "load":
             assert instr.access is not None
             if v in self.staged:
-                return loaded(instr.access.dtype, f"l{v}[x * {self.tile_side() + 1} + y]")
+                x = f"(x + {k})" if k else "x"
+                return loaded(instr.access.dtype, f"l{v}[{x} * {self.pitch(instr.access.dtype)} + y]")
             vector = k and not self.by_element and self.is_vector(instr.access, self.width)
             if vector and (instr.access.dtype.name == "bfloat16" or self.is_float8(instr.access)):
                 return f"pf_{small_float(instr.access.dtype)}_at(q{v}.at, {k})"
