@@ -128,3 +128,8 @@ def test_names_of_torch_jit() -> None:
     with pytest.raises(NotImplementedError, match=r"\[jit.load\]"):
         pf.jit.load("x.pt")
     assert pf.jit(lambda x: x + 1)(pf.ones(1)).item() == 2.0
+
+
+def test_the_device_of_a_tensor_is_a_number() -> None:
+    assert pf.get_device(pf.ones(2)) == torch.get_device(torch.ones(2)) == -1
+    assert pf.get_device(input=pf.ones(2)) == -1

@@ -22,13 +22,14 @@ def set_device(device: object) -> None:
     state.device = default_device.chosen = wanted
 
 
-def get_device() -> str:
+def get_device(input: Any = None) -> Any:
     """The current device: what set_device chose, else PYFLAME_DEVICE, else the first of cuda, rocm and cpu that works.
+    Of a tensor, as in PyTorch: the number of its GPU, -1 on the CPU.
 
-    >>> pf.get_device()
-    'cpu'
+    >>> pf.get_device(), pf.get_device(pf.ones(2))
+    ('cpu', -1)
     """
-    return str(state.device)
+    return str(state.device) if input is None else input.get_device()
 
 
 class device(str, mode):
