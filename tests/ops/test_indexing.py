@@ -438,6 +438,8 @@ def test_gradient_where_a_position_comes_twice(way: str, value: Any) -> None:
 def test_listed(key: Any) -> None:
     x = pf.tensor(X)
     index = (list(key),) if isinstance(key, range) else key
+    if isinstance(key, list) and key and isinstance(key[0], list):  # one list for each axis, as PyTorch has it
+        index = tuple(key)
     want = X.copy()
     view, rest = split(want, index if isinstance(index, tuple) else (index,))
     np.testing.assert_array_equal(x[key].numpy(), view[rest])

@@ -11,11 +11,11 @@ import pytest
 import pyflame as pf
 from pyflame.core.device import DeviceId
 from pyflame.core.state import mode
-from pyflame.engine import devices, resize
+from pyflame.engine import devices, resize, sizes
 from pyflame.engine.evaluate import clear_plans, find_plan, plan_stats
 from pyflame.engine.gpu import GpuRunner
 from pyflame.engine.gpu_layout import GpuLayout
-from pyflame.engine.libraries import decide, sizes
+from pyflame.engine.libraries import decide
 from pyflame.engine.pending import PendingGraph
 from pyflame.engine.planning import make_plan
 from pyflame.ir.kernel import Plan

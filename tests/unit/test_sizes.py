@@ -11,8 +11,8 @@ from pyflame.core.device import DeviceId
 from pyflame.core.state import mode
 from pyflame.engine import devices
 from pyflame.engine.evaluate import clear_plans, find_plan
-from pyflame.engine.libraries.sizes import FEW_SIZES
 from pyflame.engine.pending import PendingGraph
+from pyflame.engine.sizes import FEW_SIZES
 from pyflame.tensor import Tensor
 from tests.emulated import emulated_device
 

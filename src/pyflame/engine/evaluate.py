@@ -24,14 +24,13 @@ from pyflame.core.device import CPU, DeviceId
 from pyflame.core.errors import TraceError
 from pyflame.core.locks import lock
 from pyflame.core.state import mode, state
-from pyflame.engine import known, native, resize
+from pyflame.engine import known, native, resize, sizes
 from pyflame.engine.commit import write_all
 from pyflame.engine.copies import moved
 from pyflame.engine.devices import get_device
 from pyflame.engine.host import joined
 from pyflame.engine.known import mode_of
 from pyflame.engine.launch import NumpyRunner, PlanRunner, run_and_commit, runner_for
-from pyflame.engine.libraries import sizes
 from pyflame.engine.pending import PendingGraph, as_leaves
 from pyflame.engine.planning import make_plan
 from pyflame.engine.portions import is_free, parts_of_joined, portions

@@ -25,10 +25,10 @@ from pyflame.core.state import state
 from pyflame.core.traced import Number, Untraceable
 from pyflame.engine.libraries.calls import CudnnConvolutions, LtProducts, MiopenConvolutions, RocblasProducts
 from pyflame.engine.libraries.products import conv_of, gemm_of, lies_so, makes_gradients
-from pyflame.engine.libraries.sizes import has_many_sizes
 from pyflame.engine.libraries.trial import Trial, TrialBuffers, compile_ahead, verdict
 from pyflame.engine.libraries.tuner import Candidate, Choice, Key, Verdict, may_time, size_class, strides_class, tuner
 from pyflame.engine.libraries.variants import tried_variants, with_variant
+from pyflame.engine.sizes import has_many_sizes
 from pyflame.ir.kernel import Draft, Launch, LibraryCall
 from pyflame.kernels.matrix_cores import FLUSHING, matrix_kind
 from pyflame.libs.cuda.cublaslt import CublasLt
