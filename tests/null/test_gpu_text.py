@@ -141,8 +141,10 @@ def test_transpositions_go_through_lds() -> None:
     assert turned and halves and short and plain
     assert [s.phases[0].lds_bytes for s in (turned, halves, short, plain)] == [32 * 33 * 4, 64 * 66 * 2, 0, 0]
     assert turned.phases[0].grid == 3 * 2
-    twice = planned(lambda: transposed(1000, 700), target).sources[0]
+    twice = planned(lambda: transposed(1000, 701), target).sources[0]
+    even = planned(lambda: transposed(1000, 700), target).sources[0]
     assert twice is not None and twice.text == turned.text
+    assert even is not None and even.text.count("pf_vector<float, 2>") > 2, "read and written by vectors"
 
 
 def test_long_sums_take_two_launches() -> None:
